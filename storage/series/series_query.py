@@ -54,6 +54,7 @@ class SeriesData:
 class Header(NamedTuple):
     """A chunk's header."""
 
+    id: int
     job_id: str
     name: str
     attempt: int

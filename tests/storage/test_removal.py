@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life.attempt import LogRecord
 from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.training.definitions import SeriesDefinition
 from lockstep.domain.training.metrics import StepValues
 from lockstep.storage.attempts import checkpoints
 from lockstep.storage.attempts.attempts import Claim
@@ -44,6 +45,7 @@ def lived(database: Database, blobs: BlobStore, folder: Path, **changes: object)
             offset_before=0,
             offset_after=9,
             records=records,
+            defined={"train/loss": SeriesDefinition(unit="nats")},
         )
         lines = [LogRecord(time=1.0, rank=0, stream="stdout", text="hello")]
         logs.append(
