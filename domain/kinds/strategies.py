@@ -74,7 +74,7 @@ STRATEGIES: Final = {
         StrategyKind(
             name="fsdp",
             means="``fsdp`` shards parameters, gradients and optimizer state over the ranks.",
-            settings=("shard",),
+            settings=("shard", "reduce"),
             collective_forward=True,
             shards_model=True,
             gradient_copies=0,

@@ -56,6 +56,10 @@ class Strategy(Section):
     """``fsdp``: ranks that keep one copy of the model together, neighbours in rank order. The
     number of ranks is a multiple of it, and the gradients of the copies are summed. Null keeps one
     copy on all ranks, as any number does that is not smaller."""
+    reduce: Literal["each_micro_batch"] | None = None
+    """``fsdp``: ``each_micro_batch`` reduces the gradient after every micro-batch, so that a rank
+    keeps its part of it alone, for more messages. Null reduces once per step, and keeps a gradient
+    of the whole model until then."""
 
     @model_validator(mode="after")
     def _fields_fit_the_name(self) -> Self:
@@ -138,10 +142,10 @@ class Strategy(Section):
 
     @property
     def label(self) -> str:
-        """Name, compression and shard: the fields that define the sum of the gradients."""
-        if self.shard is not None:
-            return f"{self.name} shard {self.shard}"
-        return self.name if self.compression == "none" else f"{self.name} {self.compression}"
+        """Name, and the other fields that define the sum of the gradients."""
+        compression = "" if self.compression == "none" else self.compression
+        shard = "" if self.shard is None else f"shard {self.shard}"
+        return " ".join(filter(None, (self.name, compression, shard, self.reduce)))
 
     @property
     def announced(self) -> str:

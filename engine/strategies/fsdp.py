@@ -1,8 +1,7 @@
 """``fsdp``: torch's ``fully_shard`` (FSDP2).
 
-Each of W ranks keeps 1/W of the parameters, gradients and optimizer state. With ``shard: S`` each
-S neighbours keep one copy of the model (HSDP): a rank has 1/S of it, gathers among the S, and sums
-its part of the gradient with those of the other copies, once per step.
+Each of W ranks keeps 1/W of the parameters, gradients and optimizer state. With ``shard: S``, S
+neighbours keep a copy of the model (HSDP), and copies sum their gradients once per step.
 
 Repeated blocks (elements of a ``ModuleList``, ``ModuleDict`` or ``Sequential``) are gathered one at
 a time, in forward and again in backward. The rest of the model is gathered once per micro-batch,
@@ -16,9 +15,10 @@ model (experts, LayerDrop, one head per task) is gathered as a whole instead, ar
 It needs the memory of all parameters in each micro-batch.
 
 Gradients are reduced in the last micro-batch of a step. Until then each rank keeps a gradient of
-the whole model's size. A parameter without a gradient on this rank contributes zeros. All-gathers
-run in every micro-batch, so all ranks must run the same number of them. A step that ran out of
-memory cannot be abandoned, because the peers wait inside a collective that cannot be drained.
+the whole model's size, or with ``reduce: each_micro_batch`` its part alone, reduced within a copy
+each time. A parameter without a gradient on this rank contributes zeros. All-gathers run in every
+micro-batch, so all ranks must run the same number of them. A step that ran out of memory cannot be
+abandoned, because the peers wait inside a collective that cannot be drained.
 
 Checkpoints have whole tensors under the model's own names, which rank 0 writes as the ranks send
 their shards; a resume reads the rows of each rank. Any strategy on any number of ranks can resume
@@ -281,9 +281,8 @@ class FSDP(Strategy):
             for parameter, index in whole.items():
                 parameter.register_post_accumulate_grad_hook(partial(self._note_arrival, index))
 
-        hook = unit.register_forward_pre_hook(
-            watch
-        )  # Runs after FSDP's own hook, which makes the parameters whole.
+        # Runs after FSDP's own hook, which makes the parameters whole.
+        hook = unit.register_forward_pre_hook(watch)
 
     def _note_arrival(self, index: int, _parameter: Tensor) -> None:
         if self._has_samples:
@@ -295,5 +294,7 @@ class FSDP(Strategy):
             unit.unshard()
 
     def _reduces(self, reduces: bool) -> None:
+        within_copy = reduces or self.options.reduce == "each_micro_batch"
         for unit in self._units:
-            unit.set_requires_gradient_sync(reduces, recurse=False)
+            unit.set_requires_gradient_sync(within_copy, recurse=False)
+            unit.set_requires_all_reduce(reduces, recurse=False)

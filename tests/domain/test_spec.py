@@ -83,7 +83,7 @@ BOUNDS: list[tuple[str, list[Any], list[Any]]] = [
             {"compression": "powersgd", "powersgd_rank": 1024, "powersgd_start_step": 0},
             {"name": "local_sgd", "sync_every_steps": 1},
             {"name": "diloco", "sync_every_steps": 500, "outer_lr": 0.7, "outer_momentum": 0},
-            {"name": "fsdp", "shard": 2},
+            {"name": "fsdp", "shard": 2, "reduce": "each_micro_batch"},
         ],
         [
             {"name": "manual", "bucket_cap_mb": 10},
@@ -103,6 +103,8 @@ BOUNDS: list[tuple[str, list[Any], list[Any]]] = [
             {"name": "fsdp", "outer_momentum": 0},
             {"name": "fsdp", "shard": 1},
             {"name": "zero1", "shard": 2},
+            {"name": "ddp", "reduce": "each_micro_batch"},
+            {"name": "fsdp", "reduce": "each_step"},
         ],
     ),
     ("/train/checkpoint/every_steps", [None, 1, 10**9], [0, 10**9 + 1]),

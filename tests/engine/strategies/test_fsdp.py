@@ -60,19 +60,29 @@ def test_blocks_gathered_one_at_a_time_have_the_batch_gradient(
 
 
 HYBRID = {"strategy": {"name": "fsdp", "shard": 2}}
+OFTEN = {"reduce": "each_micro_batch"}
 
 
-def hybrid_run(pool: Pool, folder: Path, mutate: Any = None) -> tuple[Any, Any]:
-    options = spec(9, 1, steps=8, **HYBRID) | {
+def hybrid_run(
+    pool: Pool, folder: Path, mutate: Any = None, toy: Toy = DEEP, **more: Any
+) -> tuple[Any, Any]:
+    options = spec(9, 1, steps=8) | {
+        "strategy": {"name": "fsdp", **more},
         "optimizer": OPTIMIZERS["adamw"],
         "clip_grad_norm": 0.5,
     }
-    return run(pool, folder, DEEP, options, 4, mutate)
+    return run(pool, folder, toy, options, 4, mutate)
 
 
 @pytest.mark.contract(1, 2, 16)
-def test_copies_of_two_ranks_each_have_the_batch_gradient(pool: Pool, tmp_path: Path) -> None:
-    seen, expected = hybrid_run(pool, tmp_path)
+@pytest.mark.parametrize("more", [{"shard": 2}, OFTEN, OFTEN | {"shard": 2}], ids=str)
+@pytest.mark.parametrize(
+    "toy", [DEEP, Toy(blocks=2, weigh="terms", penalty=0.3)], ids=["", "terms"]
+)
+def test_copies_and_frequent_reductions_have_the_batch_gradient(
+    pool: Pool, tmp_path: Path, toy: Toy, more: dict[str, Any]
+) -> None:
+    seen, expected = hybrid_run(pool, tmp_path, toy=toy, **more)
     check_gradients(seen, expected, 1e-12)
     check_weights(seen, expected, 1e-12)
     for one in seen[1:]:
@@ -81,7 +91,7 @@ def test_copies_of_two_ranks_each_have_the_batch_gradient(pool: Pool, tmp_path: 
 
 @pytest.mark.contract(16)
 def test_a_norm_that_counts_each_copy_fails_this_check(pool: Pool, tmp_path: Path) -> None:
-    seen, expected = hybrid_run(pool, tmp_path, mutants.norm_of_all_copies)
+    seen, expected = hybrid_run(pool, tmp_path, mutants.norm_of_all_copies, shard=2)
     with pytest.raises(AssertionError):
         check_weights(seen, expected, 1e-12)
 
@@ -92,12 +102,14 @@ def test_an_incomplete_copy_is_refused_at_the_start(pool: Pool, tmp_path: Path) 
     assert seen.value.reason == "bad_spec"
 
 
-def collectives(pool: Pool, folder: Path, micro: int, mutate: Any = None) -> dict[str, int]:
+def collectives(
+    pool: Pool, folder: Path, micro: int, mutate: Any = None, ranks: int = 2, **more: Any
+) -> dict[str, int]:
     """Return the collectives of a run of two steps, by kind."""
-    options = spec(8, micro, steps=2, **SHARDED)
-    return pool.run(cases.train, DEEP, options, folder / str(micro), mutate, True, world_size=2)[
-        0
-    ].collectives
+    options = spec(4 * ranks, micro, steps=2) | {"strategy": {"name": "fsdp", **more}}
+    folder = folder / f"{micro}{ranks}{more}"
+    seen = pool.run(cases.train, DEEP, options, folder, mutate, True, world_size=ranks)
+    return seen[0].collectives
 
 
 @pytest.mark.contract(9)
@@ -113,6 +125,16 @@ def test_gradients_are_reduced_once_and_parameters_gathered_per_micro_batch(
     # micro-batches.
     always = collectives(pool, tmp_path / "always", 1, mutants.reduced_in_every_micro_batch)
     assert always["gloo:all_reduce"] - four["gloo:all_reduce"] == 2 * 3 * 4
+    often = collectives(pool, tmp_path, 1, **OFTEN)
+    assert often["gloo:all_reduce"] == always["gloo:all_reduce"]
+
+
+@pytest.mark.contract(9)
+def test_copies_exchange_gradients_once_per_step(pool: Pool, tmp_path: Path) -> None:
+    seldom = collectives(pool, tmp_path, 1, ranks=4, shard=2)
+    often = collectives(pool, tmp_path, 1, ranks=4, shard=2, **OFTEN)
+    # Of the three blocks and the rest, within a copy alone.
+    assert often["gloo:all_reduce"] - seldom["gloo:all_reduce"] == 2 * 3 * 4
 
 
 def test_each_rank_holds_its_shard_of_parameters_gradients_and_moments(pool: Pool) -> None:
@@ -128,19 +150,25 @@ def test_each_rank_holds_its_shard_of_parameters_gradients_and_moments(pool: Poo
 @pytest.mark.contract(11)
 @pytest.mark.parametrize("rank", [None, 1])
 @pytest.mark.parametrize("last", [True, False])
+@pytest.mark.parametrize("more", [{}, OFTEN, OFTEN | {"shard": 2}], ids=str)
 def test_a_parameter_unused_in_a_micro_batch_is_reduced(
-    pool: Pool, tmp_path: Path, rank: int | None, last: bool
+    pool: Pool, tmp_path: Path, rank: int | None, last: bool, more: dict[str, Any]
 ) -> None:
     # Six samples and three micro-batches per rank. The same is left out under manual, which counts
     # it as zero by construction.
     lacking = partial(fsdp_cases.left_out, "scale", rank=rank, last=last)
-    options = spec(12, 2, steps=4) | {"optimizer": OPTIMIZERS["adamw"]}
-    found = pool.run(
-        cases.train, Toy(), options | SHARDED, tmp_path / "sharded", lacking, world_size=2
-    )
-    manual = {"strategy": {"name": "manual"}}
-    plain = pool.run(
-        cases.train, Toy(), options | manual, tmp_path / "plain", lacking, world_size=2
+    ranks = 2 * more.get("shard", 1)
+    options = spec(6 * ranks, 2, steps=4) | {"optimizer": OPTIMIZERS["adamw"]}
+    found, plain = (
+        pool.run(
+            cases.train,
+            Toy(),
+            options | {"strategy": section},
+            tmp_path / section["name"],
+            lacking,
+            world_size=ranks,
+        )
+        for section in ({"name": "fsdp", **more}, {"name": "manual"})
     )
     for one, other in zip(found, plain, strict=True):
         for here, there in zip(one.gradients, other.gradients, strict=True):

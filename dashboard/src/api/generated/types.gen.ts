@@ -2975,6 +2975,14 @@ export type Strategy = {
      * copy on all ranks, as any number does that is not smaller.
      */
     shard?: number | null;
+    /**
+     * Reduce
+     *
+     * ``fsdp``: ``each_micro_batch`` reduces the gradient after every micro-batch, so that a rank
+     * keeps its part of it alone, for more messages. Null reduces once per step, and keeps a gradient
+     * of the whole model until then.
+     */
+    reduce?: 'each_micro_batch' | null;
 };
 
 /**
