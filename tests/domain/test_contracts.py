@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from lockstep.domain import limits, views
+from lockstep.domain import limits, series_views, views
 from lockstep.domain.errors import ErrorCode, LockstepError, pointer_of
 from lockstep.domain.life import attempt
 from lockstep.domain.life.attempt import (
@@ -63,7 +63,7 @@ def test_times_are_rfc_3339_in_utc() -> None:
 
 
 def test_a_series_carries_non_finite_values_as_text() -> None:
-    series = views.SeriesView(
+    series = series_views.SeriesView(
         name="train/loss",
         unit="loss",
         attempt=1,
