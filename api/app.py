@@ -41,6 +41,7 @@ from lockstep.api.routes import (
     jobs,
     log_streams,
     logs,
+    marks,
     nodes,
     pages,
     projects,
@@ -97,6 +98,7 @@ def routed() -> FastAPI:
     modules = (
         job_lists,
         jobs,
+        marks,
         clones,
         history,
         series,

@@ -17,6 +17,8 @@ class Action(StrEnum):
     JOB_PAUSE = "job.pause"
     JOB_RESUME = "job.resume"
     JOB_REQUEUE = "job.requeue"
+    JOB_MARK = "job.mark"
+    """Change its labels, its note or its star."""
     JOB_DELETE = "job.delete"
     JOB_FILES_DELETE = "job.files_delete"
     NODE_DRAIN = "node.drain"

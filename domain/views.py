@@ -100,6 +100,8 @@ class JobView(View):
     outcome: Outcome | None
     priority: int
     labels: dict[str, str]
+    note: str | None = None
+    starred: bool = False
     owner: str = ""
     """Name of the submitter; empty from a service of the version before."""
     created_at: datetime

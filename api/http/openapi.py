@@ -22,6 +22,7 @@ from pydantic import BaseModel
 
 from lockstep.api.http import examples
 from lockstep.api.http.problems import MEDIA_TYPE
+from lockstep.domain.job_marks import JobMarks
 from lockstep.domain.people_views import BODIES
 from lockstep.domain.spec.job import JobSpec
 
@@ -116,7 +117,7 @@ def describe(app: FastAPI) -> dict[str, Any]:
             tags=app.openapi_tags,
         )
         components = document["components"]
-        bodies: tuple[type[BaseModel], ...] = (JobSpec, *BODIES)
+        bodies: tuple[type[BaseModel], ...] = (JobSpec, JobMarks, *BODIES)
         for body in bodies:
             schema = body.model_json_schema(ref_template=REF)
             components["schemas"].update(schema.pop("$defs", {}))

@@ -200,9 +200,7 @@ def _sort(text: str, names: Names) -> Sort:
         return NEWEST
     column = names.column(text.removeprefix("-"))
     if column.source == "label" or str(column) in SEVERAL:
-        raise TokenError(
-            "is no order: a job has several", "Group by it, or sort by another column."
-        )
+        raise TokenError("is no order", "Group by it, or sort by another column.")
     return Sort(column, text.startswith("-"))
 
 

@@ -52,11 +52,12 @@ OF_JOBS: Final = {
     "progress": Kind.SHARE,
 }
 """Columns that each job has."""
-SEVERAL: Final = {"node": Kind.TEXT, "label": Kind.TEXT}
-"""Fields of filters with several values for one job, which sort nothing."""
+SEVERAL: Final = {"node": Kind.TEXT, "label": Kind.TEXT, "starred": Kind.TEXT}
+"""Fields of filters that sort nothing: a job has several values, or one of two."""
 CHOICES: Final = {
     "state": tuple(state.value for state in JobState),
     "kind": ("train", "script"),
+    "starred": ("yes", "no"),
 }
 """All values of a column."""
 Part = Literal["last", "min", "max"]

@@ -271,10 +271,13 @@ class JobSpec(Section):
     priority: Annotated[int, Field(ge=0, le=100), NO_BOOL] = 50
     """Larger goes first; equal priorities go by age."""
     labels: Annotated[
-        dict[Annotated[str, Field(max_length=63)], Annotated[str, Field(max_length=255)]],
-        Field(max_length=64),
+        dict[
+            Annotated[str, Field(max_length=limits.LABEL_KEY_CHARS_MAX)],
+            Annotated[str, Field(max_length=limits.LABEL_VALUE_CHARS_MAX)],
+        ],
+        Field(max_length=limits.LABELS_PER_JOB_MAX),
     ] = Field(default_factory=dict)
-    """Marks of your own, to find jobs by."""
+    """Marks of your own, to find jobs by. They can be changed later, and the spec stays."""
 
     @model_validator(mode="after")
     def _kind_has_its_section(self) -> Self:

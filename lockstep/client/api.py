@@ -262,6 +262,22 @@ class Client(Account, FilesMethods, PeopleMethods, WaitingMethods):
         params = [*_now(now), *(("avoid", node) for node in avoid)]
         return self.transport.post(_job(reference, "/requeue"), JobView, params=params)
 
+    def mark(
+        self,
+        reference: str,
+        *,
+        labels: Mapping[str, str | None] | None = None,
+        note: str | None = None,
+        starred: bool | None = None,
+    ) -> JobView:
+        """Change the labels, the note and the star of a job.
+
+        What is not given stays. None as the value removes a label, and an empty text the note.
+        """
+        given = {"labels": labels, "note": note, "starred": starred}
+        body = {name: value for name, value in given.items() if value is not None}
+        return self.transport.change("PATCH", _job(reference), JobView, body)
+
     def delete(self, job_id: str) -> None:
         """Delete a job that has ended, with everything it left behind.
 

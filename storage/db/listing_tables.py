@@ -12,6 +12,7 @@ from typing import Final
 from sqlalchemy import Index, PrimaryKeyConstraint, String
 from sqlalchemy.orm import Mapped, mapped_column
 
+from lockstep.domain.limits import LABEL_KEY_CHARS_MAX, LABEL_VALUE_CHARS_MAX
 from lockstep.storage.db.columns import Id
 from lockstep.storage.db.tables import JobId, JobsBase
 
@@ -26,8 +27,8 @@ class JobLabelRow(JobsBase):
     __table_args__ = (Index("ix_job_labels_key_value_job_id", "key", "value", "job_id"),)
 
     job_id: Mapped[JobId] = mapped_column(primary_key=True)
-    key: Mapped[str] = mapped_column(String(63), primary_key=True)
-    value: Mapped[str] = mapped_column(String(TEXT_CHARS_MAX))
+    key: Mapped[str] = mapped_column(String(LABEL_KEY_CHARS_MAX), primary_key=True)
+    value: Mapped[str] = mapped_column(String(LABEL_VALUE_CHARS_MAX))
 
 
 class JobValueRow(JobsBase):

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from sqlalchemy import JSON, ForeignKey, Index, MetaData, String, UniqueConstraint, text
+from sqlalchemy import JSON, ForeignKey, Index, MetaData, String, UniqueConstraint, false, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from lockstep.domain.life.lifecycle import AssignmentState, AttemptState, Intent, JobState
@@ -128,17 +128,16 @@ class JobRow(JobsBase):
     wait_facts: Mapped[Json | None]
     hold: Mapped[Json | None]
     """Nodes that are kept for it while it waits (``storage.control.snapshots``)."""
+    labels: Mapped[Json] = mapped_column(default=dict, server_default="{}")
+    """First those of its spec; people change them, the note and the star."""
+    note: Mapped[LongText | None]
+    starred: Mapped[bool] = mapped_column(default=False, server_default=false())
     actor: Mapped[Named]
     """User who submitted it."""
     created_at: Mapped[float] = mapped_column(insert_default=db_now())
     started_at: Mapped[float | None]
     """Time of its first run."""
     finished_at: Mapped[float | None]
-
-    @property
-    def labels(self) -> dict[str, str]:
-        """The labels of its spec."""
-        return dict(self.spec.get("labels", {}))
 
 
 class AttemptRow(JobsBase):

@@ -114,6 +114,12 @@ def _in_state(value: str) -> ColumnElement[bool]:
     return JOBS.c.state.in_([state for state in JobState if fnmatchcase(state, value.lower())])
 
 
+def _starred(value: str) -> ColumnElement[bool]:
+    words = {"yes": True, "no": False}
+    fitting = [words[word] for word in words if fnmatchcase(word, value.lower())]
+    return JOBS.c.starred.in_(fitting)
+
+
 def _labelled(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:
     return JOBS.c.id.in_(select(_LABELS.c.job_id).where(*conditions))
 
@@ -146,6 +152,7 @@ _OWN: Final[dict[str, Callable[[str], ColumnElement[bool]]]] = {
     "label": _with_label,
     "node": _placed_on,
     "state": _in_state,
+    "starred": _starred,
     "id": lambda value: part_of_id(value.lower()),
 }
 """Conditions of columns that are not compared as a number or a text."""

@@ -20,10 +20,9 @@ from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.training.plan import BatchPlan
 from lockstep.storage.attempts import events, transitions
 from lockstep.storage.db.clock import db_now
-from lockstep.storage.db.dialects import apart, for_each, run, table_of
-from lockstep.storage.db.listing_tables import JobLabelRow
+from lockstep.storage.db.dialects import apart, for_each, run
 from lockstep.storage.db.tables import IdempotencyKeyRow, JobRow
-from lockstep.storage.jobs import listing, retention, settings
+from lockstep.storage.jobs import listing, marks, retention, settings
 from lockstep.storage.jobs.columns import readable
 from lockstep.storage.jobs.conditions import ID_PART, part_of_id
 
@@ -31,14 +30,13 @@ from lockstep.storage.jobs.conditions import ID_PART, part_of_id
 # that are only written, took most of its time.
 _GIVEN: Final = frozenset(
     "id name project kind priority devices device_type node_count needs document spec plan steps "
-    "retries_max timeout_seconds timeout_source actor".split()
+    "retries_max timeout_seconds timeout_source labels actor".split()
 )
 _WRITTEN: Final = insert(transitions.JOBS).returning(
     *(column for column in transitions.JOBS.c if column.name not in _GIVEN)
 )
 """Insert of a job with the columns ``_GIVEN``; the table's defaults fill the others and are
 returned."""
-_LABELLED: Final = insert(table_of(JobLabelRow))
 _RESERVED: Final = for_each(
     IdempotencyKeyRow,
     lambda insert: (
@@ -108,15 +106,12 @@ def create(
         "retries_max": spec.retry.max,
         "timeout_seconds": spec.timeout_seconds,
         "timeout_source": timeout_source,
+        "labels": dict(spec.labels),
         "actor": actor,
     }
     settled = run(session, _WRITTEN, given).one()._mapping
     job = apart(JobRow, {**given, **settled})
-    if spec.labels:
-        labels = [
-            {"job_id": job_id, "key": key, "value": value} for key, value in spec.labels.items()
-        ]
-        run(session, _LABELLED, labels)
+    marks.add_labels(session, job_id, spec.labels)
     settings.add(session, job_id, stored)
     retention.note(session, job_id, spec.retention)
     events.add(

@@ -43,6 +43,10 @@ TABLE: dict[str, tuple[str, str]] = {
     "GET /v1/queue": ("200 200 200 200 200 200 200 200", "200 200 200 200 200 200 200 200"),
     "GET /v1/jobs/{reference}": _READ,
     "POST /v1/jobs/{reference}/cancel": _CONTROL,
+    "PATCH /v1/jobs/{reference}": (
+        _CONTROL[0].replace("409", "200"),
+        _CONTROL[1].replace("409", "200"),
+    ),
     "POST /v1/jobs/{reference}/pause": _CONTROL,
     "POST /v1/jobs/{reference}/resume": _CONTROL,
     "POST /v1/jobs/{reference}/requeue": _CONTROL,
@@ -127,6 +131,7 @@ OPEN = {"POST /v1/session", "POST /v1/session/code", "POST /v1/invitation"}
 """Routes that need no token."""
 
 BODIES: dict[str, dict[str, Any]] = {
+    "/v1/jobs/{reference}": {"starred": True},
     "/v1/users": {"name": "admin"},
     "/v1/users/{name}": {},
     "/v1/tokens": {},
@@ -312,7 +317,8 @@ def test_a_foreign_project_is_refused_in_the_words_for_an_unknown_one(team: Team
 
 
 def test_lists_names_and_parts_of_ids_find_own_jobs_only(team: Team) -> None:
-    for path in ("/v1/jobs", "/v1/jobs?search=of-", "/v1/jobs?owner=*&project=*", "/v1/queue"):
+    filtered = ("search=of-", "owner=*&project=*", "filter=owner:* project:nlp,vision", "sort=name")
+    for path in ("/v1/jobs", *(f"/v1/jobs?{each}" for each in filtered), "/v1/queue"):
         assert team.seen("member", path) == {"nlp"}
         assert team.seen("none", path) == set()
         assert team.seen("admin", path) == {"nlp", "vision"}
@@ -322,6 +328,9 @@ def test_lists_names_and_parts_of_ids_find_own_jobs_only(team: Team) -> None:
         assert team.ask("member", "GET", f"/v1/jobs/{reference}").status_code == 404
     every = team.ask("member", "GET", "/v1/jobs").json()
     assert every["total"] == len(every["items"])
+    grouped = team.ask("member", "GET", "/v1/jobs?group=project").json()
+    assert grouped["total"] == sum(grouped["totals"]["states"].values()) == len(every["items"])
+    assert {group["value"] for group in grouped["totals"]["groups"]} == {"nlp"}
 
 
 def test_two_readers_share_neither_tags_nor_cached_answers(team: Team) -> None:

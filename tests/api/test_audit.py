@@ -113,6 +113,7 @@ REQUESTS: dict[str, tuple[Action, Callable[[Api], str], Any]] = {
     "POST /v1/jobs/{}/pause": (Action.JOB_PAUSE, Api.job_id, None),
     "POST /v1/jobs/{}/resume": (Action.JOB_RESUME, paused, None),
     "POST /v1/jobs/{}/requeue": (Action.JOB_REQUEUE, running, None),
+    "PATCH /v1/jobs/{}": (Action.JOB_MARK, Api.job_id, {"note": "x"}),
     "DELETE /v1/jobs/{}": (Action.JOB_DELETE, ended, None),
     "DELETE /v1/jobs/{}/files": (Action.JOB_FILES_DELETE, ended, None),
     "POST /v1/nodes/{}/drain": (Action.NODE_DRAIN, node, None),

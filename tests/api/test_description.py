@@ -30,6 +30,7 @@ OPERATIONS = {
         "listJobs",
         "listQueue",
         "getJob",
+        "markJob",
         "cancelJob",
         "pauseJob",
         "resumeJob",

@@ -725,6 +725,14 @@ export type JobView = {
         [key: string]: string;
     };
     /**
+     * Note
+     */
+    note?: string | null;
+    /**
+     * Starred
+     */
+    starred?: boolean;
+    /**
      * Owner
      *
      * Name of the submitter; empty from a service of the version before.
@@ -887,6 +895,14 @@ export type ListedJob = {
     labels: {
         [key: string]: string;
     };
+    /**
+     * Note
+     */
+    note?: string | null;
+    /**
+     * Starred
+     */
+    starred?: boolean;
     /**
      * Owner
      *
@@ -3227,11 +3243,39 @@ export type JobSpec = {
     /**
      * Labels
      *
-     * Marks of your own, to find jobs by.
+     * Marks of your own, to find jobs by. They can be changed later, and the spec stays.
      */
     labels?: {
         [key: string]: string;
     };
+};
+
+/**
+ * JobMarks
+ *
+ * Marks to change; an absent field stays. They change nothing of the training.
+ */
+export type JobMarks = {
+    /**
+     * Labels
+     *
+     * Labels to set; null removes one, and others stay.
+     */
+    labels?: {
+        [key: string]: string | null;
+    } | null;
+    /**
+     * Note
+     *
+     * Text for readers of the job; empty or null removes it.
+     */
+    note?: string | null;
+    /**
+     * Starred
+     *
+     * A star that all readers see.
+     */
+    starred?: boolean | null;
 };
 
 /**
@@ -3584,6 +3628,14 @@ export type JobViewWritable = {
         [key: string]: string;
     };
     /**
+     * Note
+     */
+    note?: string | null;
+    /**
+     * Starred
+     */
+    starred?: boolean;
+    /**
      * Owner
      *
      * Name of the submitter; empty from a service of the version before.
@@ -3678,6 +3730,14 @@ export type ListedJobWritable = {
     labels: {
         [key: string]: string;
     };
+    /**
+     * Note
+     */
+    note?: string | null;
+    /**
+     * Starred
+     */
+    starred?: boolean;
     /**
      * Owner
      *
@@ -4321,6 +4381,78 @@ export type GetJobResponses = {
 };
 
 export type GetJobResponse = GetJobResponses[keyof GetJobResponses];
+
+export type MarkJobData = {
+    body: JobMarks;
+    path: {
+        /**
+         * Reference
+         *
+         * An id, a prefix or suffix of at least 4 characters of an id, a name (the newest job of that name), or `last`.
+         */
+        reference: string;
+    };
+    query?: never;
+    url: '/v1/jobs/{reference}';
+};
+
+export type MarkJobErrors = {
+    /**
+     * The body is not valid JSON.
+     */
+    400: Problem;
+    /**
+     * The bearer token is missing or wrong.
+     */
+    401: Problem;
+    /**
+     * The right that `detail` names is missing. Nothing was written.
+     */
+    403: Problem;
+    /**
+     * The job or upload does not exist.
+     */
+    404: Problem;
+    /**
+     * The body is larger than the limit. Nothing was written.
+     */
+    413: Problem;
+    /**
+     * The media type of the body is not supported.
+     */
+    415: Problem;
+    /**
+     * Invalid value; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * Internal error; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+    /**
+     * The disk is full. Nothing was written; free space, then try again after `Retry-After` seconds.
+     */
+    507: Problem;
+};
+
+export type MarkJobError = MarkJobErrors[keyof MarkJobErrors];
+
+export type MarkJobResponses = {
+    /**
+     * Successful Response
+     */
+    200: JobView;
+};
+
+export type MarkJobResponse = MarkJobResponses[keyof MarkJobResponses];
 
 export type CancelJobData = {
     body?: never;

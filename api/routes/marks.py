@@ -1,0 +1,54 @@
+"""Marks of a job: labels, a note and a star.
+
+Not here: lists by them (``api.routes.job_lists``).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter
+
+from lockstep.api import changes
+from lockstep.api.access import Controls, guarded
+from lockstep.api.http.body import described, validated
+from lockstep.api.http.problems import documented
+from lockstep.api.jobs.views import job_views
+from lockstep.api.parts import AppStateDep
+from lockstep.api.routes.jobs import Reference
+from lockstep.domain.audit import Action
+from lockstep.domain.job_marks import JobMarks
+from lockstep.domain.views import JobView
+from lockstep.storage.jobs import jobs, marks
+
+router = APIRouter(prefix="/v1", tags=["jobs"], dependencies=guarded)
+EXAMPLE: Final = {
+    "labels": {"team": "vision", "old": None},
+    "note": "the baseline",
+    "starred": True,
+}
+
+
+@router.patch(
+    "/jobs/{reference}",
+    operation_id="markJob",
+    summary="Change the labels, the note and the star of a job",
+    description="They change nothing of the training, and the spec stays as it was submitted.",
+    responses=documented(400, 403, 404, 413, 415, 507),
+    openapi_extra=described(JobMarks, EXAMPLE),
+)
+def mark(
+    reference: Reference,
+    given: Annotated[JobMarks, validated(JobMarks, str(EXAMPLE))],
+    app_state: AppStateDep,
+    grant: Controls,
+) -> JobView:
+    with changes.of(app_state.database, grant.sender, Action.JOB_MARK) as change:
+        job = jobs.find(change.session, reference, among=grant.readable)
+        grant.require(job)
+        change.of(job.id, job.project)
+        marked = marks.give(change.session, job.id, given)
+        change.repeated = marked is None
+        if marked is not None:
+            job, change.detail = marked
+    return job_views(app_state.database, [job], among=grant.readable)[0]

@@ -1,0 +1,83 @@
+"""Marks that people give a job: labels, a note and a star. They change nothing of its training.
+
+Not here: finding jobs by them (``storage.jobs.conditions``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from sqlalchemy import delete, insert, select, update
+from sqlalchemy.orm import Session
+
+from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
+from lockstep.domain.job_marks import JobMarks
+from lockstep.domain.limits import LABELS_PER_JOB_MAX
+from lockstep.storage.db.dialects import run, table_of, write
+from lockstep.storage.db.listing_tables import JobLabelRow
+from lockstep.storage.db.tables import JobRow
+
+_LABELLED: Final = insert(table_of(JobLabelRow))
+
+
+def give(session: Session, job_id: str, marks: JobMarks) -> tuple[JobRow, dict[str, Any]] | None:
+    """Give a job marks.
+
+    Other marks of the same request that come at once wait for each other.
+
+    Returns
+    -------
+    (JobRow, dict) or None
+        The job, and its marks before and after; None if it has them already.
+
+    Raises
+    ------
+    LockstepError
+        ``INVALID`` if it would have too many labels.
+    """
+    job = session.scalars(
+        select(JobRow)
+        .where(JobRow.id == job_id)
+        .with_for_update()
+        .execution_options(populate_existing=True)
+    ).one()
+    before: dict[str, Any] = {"labels": dict(job.labels), "note": job.note, "starred": job.starred}
+    after: dict[str, Any] = {
+        "labels": _labels(job.labels, marks.labels or {}),
+        "note": before["note"] if "note" not in marks.model_fields_set else marks.note or None,
+        "starred": before["starred"] if marks.starred is None else marks.starred,
+    }
+    if after == before:
+        return None
+    if after["labels"] != before["labels"]:
+        write(session, delete(JobLabelRow).where(JobLabelRow.job_id == job_id))
+        add_labels(session, job_id, after["labels"])
+    changed = update(JobRow).where(JobRow.id == job_id)
+    write(session, changed.values(**after, version=JobRow.version + 1))
+    session.refresh(job)
+    differing = [name for name in after if after[name] != before[name]]
+    return job, {
+        "before": {name: before[name] for name in differing},
+        "after": {name: after[name] for name in differing},
+    }
+
+
+def add_labels(session: Session, job_id: str, labels: Mapping[str, str]) -> None:
+    """Write the rows by which a job is found by its labels."""
+    rows = [{"job_id": job_id, "key": key, "value": value} for key, value in labels.items()]
+    if rows:
+        run(session, _LABELLED, rows)
+
+
+def _labels(before: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
+    after = {key: value for key, value in {**before, **changes}.items() if value is not None}
+    if len(after) > LABELS_PER_JOB_MAX:
+        message = f"expected at most {LABELS_PER_JOB_MAX} labels, got {len(after)}"
+        raise LockstepError(
+            ErrorCode.INVALID,
+            f"labels: {message}",
+            next_step="Remove some: null as the value removes a label.",
+            fields=(FieldError("/labels", message),),
+        )
+    return after
