@@ -30,8 +30,7 @@ export function Picker({ chosen, onAdd }: PickerProps) {
   const [part] = useDebouncedValue(asked(words), REST_MS);
   const { data, error, isPlaceholderData } = usePolled({
     key: ["jobs", "newest", NEWEST, part ?? null],
-    fetch: (signal) =>
-      listJobs({ query: { limit: NEWEST, search: part }, signal, throwOnError: true }),
+    fetch: (signal) => listJobs({ query: { limit: NEWEST, search: part }, signal, throwOnError: true }),
     seconds: 5,
     enabled: isOpen,
     keepPrevious: true,
