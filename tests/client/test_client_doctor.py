@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from lockstep.client import doctor
+from lockstep.domain.list_views import JobPage
 from lockstep.domain.version import VERSION
-from lockstep.domain.views import Health, JobView, NodeView, Page
+from lockstep.domain.views import Health, NodeView, Page
 from tests.client import examples
 from tests.client.server import Answer, ReplayServer, problem, view
 from tests.client.terminal import CommandLine, Said
@@ -25,7 +26,7 @@ def _well(server: ReplayServer, **changes: Any) -> None:
     answers = {
         "/livez": Health(status="ok", version=VERSION),
         "/readyz": Health(status="ok", checks={"broker": "ok", "database": "ok"}),
-        "/v1/jobs": Page[JobView](items=[]),
+        "/v1/jobs": JobPage(items=[], total=0),
         "/v1/nodes": Page[NodeView](items=[node]),
         **changes,
     }

@@ -58,7 +58,7 @@ it("shows the list in place of a failed page, and names what it leaves out of a 
   expect(await screen.findByText("state=done, order=desc, cursor=x")).toBeTruthy();
   expect(await screen.findByText("No job matches these filters")).toBeTruthy();
   const asked = requests.filter(({ query }) => query.has("state")).map(({ query }) => query.toString());
-  expect(new Set(asked)).toEqual(new Set(["state=failed&order=newest&limit=50"]));
+  expect(new Set(asked)).toEqual(new Set(["state=failed&sort=-created&limit=50"]));
   expect(router.state.location.search).toEqual({ state: ["failed"] });
   screen.getByRole("button", { name: "Close" }).click();
   await expect.poll(() => screen.queryByText(/state=done/)).toBeNull();
