@@ -38,7 +38,7 @@ from lockstep.storage.db.tables import JobRow
 from lockstep.storage.jobs import change_feed, jobs, removal, stopping
 
 
-class _JobsRoute(APIRoute):
+class JobsRoute(APIRoute):
     """Route that takes the address of the plan for no job: none can have this name."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
@@ -47,7 +47,7 @@ class _JobsRoute(APIRoute):
         return (Match.NONE, {}) if of_plan else (match, more)
 
 
-router = APIRouter(prefix="/v1", tags=["jobs"], dependencies=guarded, route_class=_JobsRoute)
+router = APIRouter(prefix="/v1", tags=["jobs"], dependencies=guarded, route_class=JobsRoute)
 
 Reference = Annotated[
     str,

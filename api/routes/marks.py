@@ -15,13 +15,13 @@ from lockstep.api.http.body import described, validated
 from lockstep.api.http.problems import documented
 from lockstep.api.jobs.views import job_views
 from lockstep.api.parts import AppStateDep
-from lockstep.api.routes.jobs import Reference
+from lockstep.api.routes.jobs import JobsRoute, Reference
 from lockstep.domain.audit import Action
 from lockstep.domain.job_marks import JobMarks
 from lockstep.domain.views import JobView
 from lockstep.storage.jobs import jobs, marks
 
-router = APIRouter(prefix="/v1", tags=["jobs"], dependencies=guarded)
+router = APIRouter(prefix="/v1", tags=["jobs"], dependencies=guarded, route_class=JobsRoute)
 EXAMPLE: Final = {
     "labels": {"team": "vision", "old": None},
     "note": "the baseline",

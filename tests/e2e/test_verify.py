@@ -51,7 +51,7 @@ def test_ctrl_c_deletes_the_running_job(lockstep: Service, tmp_path: Path) -> No
         # Before the first job, the service computes a plan for each layout.
         until(lambda: jobs(lockstep) or process.poll() is not None, 240, "a job")
         process.send_signal(signal.SIGINT)
-        assert process.wait(120) == 130
+        assert process.wait(120) == 130, process.stderr and process.stderr.read()
     assert jobs(lockstep) == []
 
 
