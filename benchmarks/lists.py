@@ -64,8 +64,8 @@ REQUESTS: Final[dict[str, dict[str, Any]]] = {
         "filter": "owner:person-3 gpus>1 lr<1e-3 val/loss<2 label:mix",
         "sort": "val/loss:min",
     },
-    "nobody": {"filter": "owner:nobody"},
-    "nobody by name": {"filter": "owner:nobody", "sort": "name"},
+    "no job": {"filter": "owner:absent"},
+    "no job by name": {"filter": "owner:absent", "sort": "name"},
     "matches nothing": {"filter": "val/loss<-1 lr>5", "sort": "val/loss"},
     "state": {"state": "running", "sort": "-val/loss"},
     "groups by owner": {"group": "owner", "sort": "val/loss:min"},
@@ -140,7 +140,7 @@ def measured(store: Store, folder: Path, count: int, rounds: int) -> Iterator[di
 
 
 class _Nobody:
-    """Publisher to nobody."""
+    """Publisher without receivers."""
 
     def publish(self, message: object) -> None: ...
 

@@ -41,6 +41,7 @@ from lockstep.storage.db.series_tables import ProgressRow
 from lockstep.storage.db.tables import AttemptRow, CheckpointRow, EventRow, JobRow, NodeRow
 from lockstep.storage.jobs.foreign import Mentions
 from lockstep.storage.jobs.listing import PageMark
+from lockstep.storage.jobs.marks import labels_of
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.people.limits import LimitSource
 from lockstep.storage.series import definitions, series
@@ -182,7 +183,7 @@ def job_view(job: JobRow, relations: JobRelations, mentions: Mentions | None = N
         stop_grace=None if job.stop_grace is None else Grace.model_validate(job.stop_grace),
         outcome=None if job.outcome is None else Outcome.stored(job.outcome),
         priority=job.priority,
-        labels=job.labels,
+        labels=labels_of(job),
         note=job.note,
         starred=job.starred,
         owner=job.actor,

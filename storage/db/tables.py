@@ -128,8 +128,8 @@ class JobRow(JobsBase):
     wait_facts: Mapped[Json | None]
     hold: Mapped[Json | None]
     """Nodes that are kept for it while it waits (``storage.control.snapshots``)."""
-    labels: Mapped[Json] = mapped_column(default=dict, server_default="{}")
-    """First those of its spec; people change them, the note and the star."""
+    labels: Mapped[Json | None]
+    """All labels, once people have changed one; null: those of its spec."""
     note: Mapped[LongText | None]
     starred: Mapped[bool] = mapped_column(default=False, server_default=false())
     actor: Mapped[Named]

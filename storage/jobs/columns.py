@@ -62,7 +62,7 @@ class Value(NamedTuple):
 
     @property
     def parts(self) -> list[ColumnElement[Any]]:
-        """What orders the column: numbers, then texts that are none."""
+        """Keys that order the column: numbers, then texts that are none."""
         if self.number is None or self.text is None:
             return [part for part in (self.number, self.text) if part is not None]
         return [self.number, plain(case((self.number.is_(None), self.text)))]

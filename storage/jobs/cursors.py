@@ -30,7 +30,7 @@ class Place:
 
     job_id: str
     keys: tuple[Key, ...] = ()
-    """What the order compares first; None for a job without a value."""
+    """Values that the order compares first; None for a job without a value."""
     now: float | None = None
     """The time at which durations were taken; None if none are compared."""
 

@@ -30,7 +30,7 @@ from lockstep.storage.jobs.conditions import ID_PART, part_of_id
 # that are only written, took most of its time.
 _GIVEN: Final = frozenset(
     "id name project kind priority devices device_type node_count needs document spec plan steps "
-    "retries_max timeout_seconds timeout_source labels actor".split()
+    "retries_max timeout_seconds timeout_source actor".split()
 )
 _WRITTEN: Final = insert(transitions.JOBS).returning(
     *(column for column in transitions.JOBS.c if column.name not in _GIVEN)
@@ -106,7 +106,6 @@ def create(
         "retries_max": spec.retry.max,
         "timeout_seconds": spec.timeout_seconds,
         "timeout_source": timeout_source,
-        "labels": dict(spec.labels),
         "actor": actor,
     }
     settled = run(session, _WRITTEN, given).one()._mapping

@@ -42,9 +42,9 @@ def give(session: Session, job_id: str, marks: JobMarks) -> tuple[JobRow, dict[s
         .with_for_update()
         .execution_options(populate_existing=True)
     ).one()
-    before: dict[str, Any] = {"labels": dict(job.labels), "note": job.note, "starred": job.starred}
+    before: dict[str, Any] = {"labels": labels_of(job), "note": job.note, "starred": job.starred}
     after: dict[str, Any] = {
-        "labels": _labels(job.labels, marks.labels or {}),
+        "labels": _labels(before["labels"], marks.labels or {}),
         "note": before["note"] if "note" not in marks.model_fields_set else marks.note or None,
         "starred": before["starred"] if marks.starred is None else marks.starred,
     }
@@ -53,14 +53,20 @@ def give(session: Session, job_id: str, marks: JobMarks) -> tuple[JobRow, dict[s
     if after["labels"] != before["labels"]:
         write(session, delete(JobLabelRow).where(JobLabelRow.job_id == job_id))
         add_labels(session, job_id, after["labels"])
-    changed = update(JobRow).where(JobRow.id == job_id)
-    write(session, changed.values(**after, version=JobRow.version + 1))
-    session.refresh(job)
     differing = [name for name in after if after[name] != before[name]]
+    changed = update(JobRow).where(JobRow.id == job_id)
+    values = {name: after[name] for name in differing}
+    write(session, changed.values(**values, version=JobRow.version + 1))
+    session.refresh(job)
     return job, {
         "before": {name: before[name] for name in differing},
-        "after": {name: after[name] for name in differing},
+        "after": values,
     }
+
+
+def labels_of(job: JobRow) -> dict[str, str]:
+    """Return the labels of a job: those of its spec until one is changed."""
+    return dict(job.spec.get("labels") or {}) if job.labels is None else dict(job.labels)
 
 
 def add_labels(session: Session, job_id: str, labels: Mapping[str, str]) -> None:

@@ -28,7 +28,7 @@ NAMES = ("gpt-small", "gpt_1.b", "digits", "resnet-50", "mix")
 
 @dataclass
 class Job:
-    """What is known of a job, apart from the database."""
+    """Facts of a job, kept beside the database."""
 
     id: str
     name: str

@@ -261,10 +261,10 @@ def test_other_projects_neither_count_nor_lend_their_names(
     found = summaries.listed(database, choice, among=NLP, limit=3, group=by)
     assert set(found.groups) == {"nlp"}
     secret = scenes.submit(database, project="vision", env={"SECRET_MODE": "1"})
-    nobody = Within(frozenset({"none"}))
+    nothing = Within(frozenset({"none"}))
     try:
         assert Names(database, EVERY).column("SECRET_MODE").name == "env.SECRET_MODE"
-        for name, among in (("SECRET_MODE", NLP), ("lr", nobody), ("val/loss", nobody)):
+        for name, among in (("SECRET_MODE", NLP), ("lr", nothing), ("val/loss", nothing)):
             with pytest.raises(TokenError) as refusal:
                 Names(database, among).column(name)
             assert refusal.value.next_step == ""
