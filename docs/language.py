@@ -43,8 +43,12 @@ LIMITS: Final = {
     "docstrings with a wh-word first, %": (1.5, 1.5),
     "class names in several modules": (5, 5),
     "lines over 100 columns": (43, 0),
+    "functions with over 15 decisions": (0, 0),
+    "functions over 60 lines": (3, 3),
 }
 """The first four are uses per 1,000 words of docstrings and comments."""
+TESTS_PER_PRODUCT: Final = (1.35, 1.35)
+"""Tokens of the tests for each token of the product; comments and layout do not count."""
 TEST_LIMITS: Final = {
     # Figure of the tests and benchmarks: (limit, goal). The goal is twice the product's.
     "what": (3.0, 3.0),
@@ -67,6 +71,18 @@ RETIRED: Final = frozenset(
 )
 """Words of the project's former vocabulary. No name in the code is one of them or contains one."""
 COLUMNS: Final = 100
+LINES_MAX: Final = 60
+"""Of a function, without its docstring."""
+DECISIONS_MAX: Final = 15
+"""Of a function without those inside it: branches, loops, handlers, conditions; 1 for itself."""
+_FUNCTION: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
+_DECISION: Final = (
+    *(ast.If, ast.For, ast.While, ast.IfExp),
+    *(ast.ExceptHandler, ast.comprehension, ast.match_case),
+)
+_LAYOUT: Final = frozenset(
+    {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
+)
 _PRAGMA: Final = re.compile(r"# (?:noqa|type: ignore).*")
 _WORD: Final = re.compile(r"[a-z']+")
 _NAME_PART: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
@@ -86,6 +102,9 @@ class Reading:
     messages: Counter[str] = field(default_factory=Counter)
     retired: set[str] = field(default_factory=set)
     long_lines: int = 0
+    complex: list[str] = field(default_factory=list)
+    long: list[str] = field(default_factory=list)
+    tokens: int = 0
 
     def add(self, text: str) -> None:
         """Add one module."""
@@ -97,6 +116,8 @@ class Reading:
                 self._add_docstring(ast.get_docstring(node))
             if isinstance(node, ast.ClassDef):
                 self.classes[node.name] += 1
+            if isinstance(node, _FUNCTION):
+                self._add_function(node)
             if (
                 isinstance(node, ast.Constant)
                 and isinstance(node.value, str)
@@ -106,6 +127,7 @@ class Reading:
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
                 self._add_attribute_docstring(node.value.value)
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            self.tokens += token.type not in _LAYOUT
             if token.type == tokenize.COMMENT:
                 self._add_words(token.string)
             elif token.type == tokenize.NAME and RETIRED & {
@@ -113,6 +135,14 @@ class Reading:
                 *map(str.lower, _NAME_PART.findall(token.string)),
             }:
                 self.retired.add(token.string)
+
+    def _add_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        if 1 + sum(map(decisions, node.body)) > DECISIONS_MAX:
+            self.complex.append(node.name)
+        body = node.body[1:] if ast.get_docstring(node) else node.body
+        documentation = body[0].lineno - node.body[0].lineno if body else 0
+        if (node.end_lineno or 0) - node.lineno + 1 - documentation > LINES_MAX:
+            self.long.append(node.name)
 
     def _add_docstring(self, docstring: str | None) -> None:
         if docstring:
@@ -132,8 +162,17 @@ class Reading:
         found = dict(zip(list(LIMITS)[:4], frequencies(self.words), strict=True))
         openers = 100 * self.openers[True] / self.openers.total()
         several = sum(count > 1 for count in self.classes.values())
-        others = (openers, float(several), float(self.long_lines))
+        counts = (several, self.long_lines, len(self.complex), len(self.long))
+        others = (openers, *map(float, counts))
         return found | dict(zip(list(LIMITS)[4:], others, strict=True))
+
+
+def decisions(node: ast.AST) -> int:
+    """Return the number of decisions below a node, without those of functions in it."""
+    if isinstance(node, _FUNCTION):
+        return 0
+    own = len(node.values) - 1 if isinstance(node, ast.BoolOp) else isinstance(node, _DECISION)
+    return own + sum(map(decisions, ast.iter_child_nodes(node)))
 
 
 def frequencies(words: Counter[str]) -> list[float]:
@@ -193,8 +232,10 @@ def main() -> int:
     """Print the figures; return 1 if ``--check`` is given and one is above its limit."""
     reading = reading_of(*PACKAGES)
     tests = reading_of(*TEST_FOLDERS).figures()
+    ratio = reading_of("tests").tokens / reading.tokens
     found = [(name, value, *LIMITS[name]) for name, value in reading.figures().items()]
     found += [(f"tests: {name}", tests[name], *TEST_LIMITS[name]) for name in TEST_LIMITS]
+    found.append(("tests: tokens for each of the product", ratio, *TESTS_PER_PRODUCT))
     texts = {"messages": reading.messages, "documentation": documentation(), "pages": pages()}
     for text, words in texts.items():
         for name, value, limit in zip(LIMITS, frequencies(words), TEXT_LIMITS[text], strict=False):
@@ -208,6 +249,8 @@ def main() -> int:
             above.append(line)
     for line in above:
         sys.stderr.write(f"above its limit: {line}\n")
+    for name in reading.complex:
+        sys.stderr.write(f"a function with over {DECISIONS_MAX} decisions: {name}\n")
     for name in sorted(reading.retired):
         sys.stderr.write(f"a retired name: {name}; docs/GLOSSARY.md has the terms\n")
     return int("--check" in sys.argv and bool(above or reading.retired))

@@ -98,8 +98,6 @@ def encode(value: Any, write: Write, path: Place = ()) -> Document:
     kind = type(value)
     if kind in _ATOMS:
         return value
-    if kind is float:
-        return value if math.isfinite(value) else {KIND: "float", "value": repr(value)}
     if isinstance(value, Tensor | Scattered | SparseParts):
         return _encode_tensor(value, write, path)
     if kind is list:
@@ -112,15 +110,25 @@ def encode(value: Any, write: Write, path: Place = ()) -> Document:
         items = sorted(value, key=repr) if isinstance(value, set | frozenset) else value
         found = [encode(each, write, (*path, index)) for index, each in enumerate(items)]
         return {KIND: kind.__name__, "items": found}
+    return _encode_leaf(value, path)
+
+
+def _encode_leaf(value: Any, path: Place) -> Document:
+    """Return the document of a value without parts, other than the atoms."""
+    if isinstance(value, np.number | np.bool):
+        value = value.item()
+    kind = type(value)
+    if kind in _ATOMS:
+        return value
+    if kind is float:
+        return value if math.isfinite(value) else {KIND: "float", "value": repr(value)}
+    if kind is complex:
+        parts = [_encode_leaf(each, path) for each in (value.real, value.imag)]
+        return {KIND: "complex", "parts": parts}
     if kind in (bytes, bytearray):
         return {KIND: kind.__name__, "base64": base64.b64encode(value).decode()}
-    if kind is complex:
-        parts = [encode(each, write, path) for each in (value.real, value.imag)]
-        return {KIND: "complex", "parts": parts}
     if kind in (torch.dtype, torch.device):
         return {KIND: kind.__name__, "name": str(value).removeprefix("torch.")}
-    if isinstance(value, np.number | np.bool):
-        return encode(value.item(), write, path)
     raise NotPlainError(f"{_shown(path)} is of the class {kind.__name__}")
 
 
@@ -172,19 +180,23 @@ def decode(document: Document, read: Read) -> Any:
         return _decode_mapping(kind, document, read)
     if kind in _SEQUENCES:
         return _SEQUENCES[kind](decode(each, read) for each in document["items"])
-    if kind == "tensor":
-        value = read(document)
-        if "parameter" in document and isinstance(value, Tensor):
-            return nn.Parameter(value, requires_grad=document["parameter"])
-        return value
+    if kind in ("tensor", "sparse"):
+        return _decode_tensor(kind, document, read)
+    return _decode_leaf(kind, document)
+
+
+def _decode_tensor(kind: str, document: dict[str, Any], read: Read) -> Any:
     if kind == "sparse":
         parts = tuple(read(each) for each in document["parts"])
         sparse = SparseParts(document["layout"], tuple(document["shape"]), parts)
         return sparse.tensor() if all(isinstance(each, Tensor) for each in parts) else sparse
-    return _decode_plain(kind, document)
+    value = read(document)
+    if "parameter" in document and isinstance(value, Tensor):
+        return nn.Parameter(value, requires_grad=document["parameter"])
+    return value
 
 
-def _decode_plain(kind: str, document: dict[str, Any]) -> Any:
+def _decode_leaf(kind: str, document: dict[str, Any]) -> Any:
     if kind == "float":
         return float(document["value"])
     if kind in ("bytes", "bytearray"):

@@ -48,24 +48,26 @@ class Names:
             if not self._has_metric(found.name):
                 raise unknown(found.name, [*self.metrics(), *self.settings()])
             return Column("metric", found.name, found.part or "last")
-        fitting = [
-            path
-            for path in self.settings()
-            if path == found.name or path.endswith(f".{found.name}")
-        ]
-        if found.name in fitting or len(fitting) == 1:
-            path = found.name if found.name in fitting else fitting[0]
-            return Column("setting", path, paths=(path,))
-        # A train job and a script have it in different sections.
-        if fitting and len({path.partition(".")[0] for path in fitting}) == len(fitting):
-            return Column("setting", found.name, paths=tuple(reversed(fitting)))
-        if fitting:
-            raise TokenError(
-                f"{found.name} means several settings", f"Write one of {', '.join(fitting)}."
-            )
+        if setting := self._setting(found.name):
+            return setting
         if found.source is None and self._has_metric(found.name):
             return Column("metric", found.name)
         raise unknown(found.name, [*OF_JOBS, *SEVERAL, *self.settings(), *self.metrics()])
+
+    def _setting(self, name: str) -> Column | None:
+        """Return the column of a setting, from its path or the end of it."""
+        paths = self.settings()
+        if name in paths:
+            return Column("setting", name, paths=(name,))
+        fitting = [path for path in paths if path.endswith(f".{name}")]
+        if len(fitting) == 1:
+            return Column("setting", fitting[0], paths=(fitting[0],))
+        # A train job and a script have it in different sections.
+        if len({path.partition(".")[0] for path in fitting}) < len(fitting):
+            raise TokenError(
+                f"{name} means several settings", f"Write one of {', '.join(fitting)}."
+            )
+        return Column("setting", name, paths=tuple(reversed(fitting))) if fitting else None
 
     def settings(self) -> list[str]:
         """Return the paths of the settings of readable jobs."""

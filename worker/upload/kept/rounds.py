@@ -228,24 +228,29 @@ class KeptFilesUploader:
             if is_held and not is_overdue:
                 self._waiting_since.setdefault(path, self._clock())
                 continue
-            former = rows[path].bytes if path in rows else 0
-            if path not in rows and count == limits.KEPT_FILES_MAX:
-                self._refused[path] = f"beyond {limits.KEPT_FILES_MAX:,} files"
-                continue
-            if total - former + seen.bytes > self._bytes_max:
-                self._refused[path] = f"{in_words(seen.bytes)}, beyond outputs.max_gb"
-                continue
-            if not self._blobs.has_room(seen.bytes):
-                self._refused[path] = "the disk of the store is nearly full"
+            is_new, former = path not in rows, rows[path].bytes if path in rows else 0
+            is_full = is_new and count >= limits.KEPT_FILES_MAX
+            if why := self._refusal(is_full, seen.bytes, total - former):
+                self._refused[path] = why
                 continue
             file = self._copy(path, seen, known, is_still=last or _is_still(seen))
             if file is None:
                 is_held = True
                 continue
-            count += path not in rows
+            count += is_new
             total += file.bytes - former
             known[file.sha256, file.bytes] = file.location
             yield path, (seen, file)
+
+    def _refusal(self, is_full: bool, size: int, others: int) -> str | None:
+        """Return why a file is not stored, from its bytes and those of the other files."""
+        if is_full:
+            return f"beyond {limits.KEPT_FILES_MAX:,} files"
+        if others + size > self._bytes_max:
+            return f"{in_words(size)}, beyond outputs.max_gb"
+        if not self._blobs.has_room(size):
+            return "the disk of the store is nearly full"
+        return None
 
     def _is_overdue(self, path: str, seen: SeenFile) -> bool:
         since = self._waiting_since.get(path)
