@@ -6,6 +6,7 @@
 import { useQueries } from "@tanstack/react-query";
 import { useEffect, useRef, useState } from "react";
 import type { Paced } from "@/lib/axes";
+import { hasEnded } from "@/lib/ended";
 import { type Described, merged } from "@/lib/series";
 import { type JobState, listJobSeries, type SeriesSummary } from "./generated";
 import { usePace } from "./pace";
@@ -28,8 +29,6 @@ const SERIES_OF_AN_ANSWER = 6;
 /** The last points of a job are stored shortly after its end. */
 const LATE_POINTS_MS = 5_000;
 
-const ENDED: readonly JobState[] = ["succeeded", "failed", "cancelled"];
-
 /** Names of series in parts, each of which one request can answer for that many jobs. */
 export function requestsFor(names: readonly string[], jobCount: number): string[][] {
   const size = Math.max(1, Math.min(SERIES_OF_AN_ANSWER, Math.floor(PLACES_OF_AN_ANSWER / (jobCount * PLACES))));
@@ -44,8 +43,9 @@ export function useLive(jobs: readonly JobOfCharts[]): ReadonlySet<string> {
   const [, lookAgain] = useState(0);
   useEffect(() => {
     const timers: ReturnType<typeof setTimeout>[] = [];
-    for (const { id, state } of jobs) {
-      if (!ENDED.includes(state)) ending.current.add(id);
+    for (const job of jobs) {
+      const { id } = job;
+      if (!hasEnded(job)) ending.current.add(id);
       else if (ending.current.has(id))
         timers.push(
           setTimeout(() => {
@@ -56,7 +56,7 @@ export function useLive(jobs: readonly JobOfCharts[]): ReadonlySet<string> {
     }
     return () => timers.forEach(clearTimeout);
   }, [jobs]);
-  return new Set(jobs.filter(({ id, state }) => !ENDED.includes(state) || ending.current.has(id)).map(({ id }) => id));
+  return new Set(jobs.filter((job) => !hasEnded(job) || ending.current.has(job.id)).map(({ id }) => id));
 }
 
 /** Metadata and figures of one series; its last value is a number, NaN and the infinities included. */

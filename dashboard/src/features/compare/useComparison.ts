@@ -6,12 +6,11 @@ import { Failure } from "@/api/client";
 import { getJob, type JobView } from "@/api/generated";
 import { usePace } from "@/api/pace";
 import { polled } from "@/api/polling";
+import { hasEnded } from "@/lib/ended";
 import { listed } from "@/lib/listed";
 import { readLook } from "@/lib/look";
 import { slotsOf } from "@/lib/palette";
 import { written } from "./view";
-
-const ENDED = ["succeeded", "failed", "cancelled"];
 
 export interface Compared {
   /** As the address names them: ids, or names. */
@@ -41,7 +40,7 @@ export function useComparison(): Compared {
           key: ["job", reference],
           fetch: (signal) => getJob({ path: { reference }, signal, throwOnError: true }),
           seconds: 2,
-          isFinal: (job) => ENDED.includes(job.state),
+          isFinal: hasEnded,
         },
         pace,
       ),

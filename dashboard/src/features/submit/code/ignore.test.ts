@@ -13,6 +13,8 @@ describe("what goes into the archive", () => {
     ["sub/**\n", ["a.log", "data/x.bin", "keep.log", "train.py"]],
     ["**/data/*.bin\n", ["a.log", "keep.log", "sub/b.log", "train.py"]],
     ["?.log\n", ["data/x.bin", "keep.log", "sub/data/y.bin", "train.py"]],
+    ["[ak]*.LOG\n[ak]*.log\n!a.log\n", ["a.log", "data/x.bin", "sub/b.log", "sub/data/y.bin", "train.py"]],
+    ["TRAIN.PY\n\\#\n*.lo[!g]\ntrain.py \n", FOLDER.filter((path) => path !== "train.py").sort()],
     ["train.py/\n", ["a.log", "data/x.bin", "keep.log", "sub/b.log", "sub/data/y.bin", "train.py"]],
   ])("with %j", (patterns, kept) => {
     expect(taken(FOLDER, patterns)).toEqual(kept);
