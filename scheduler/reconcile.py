@@ -110,12 +110,14 @@ def run_cycle(
         restored = lease is not None and scheduler_lease.was_restored(session)
         if lease is not None:
             timings = _agreed(session, timings, store_timings=store_timings or restored)
-        if lease is not None and scheduler_lease.was_set_back(session):
+        # The clock may have gone forward and back between two cycles: then only the waits show it.
+        if lease is not None and (renumber or scheduler_lease.was_set_back(session)):
             brought = scheduling.bring_back(session, timings)
-            log.warning(
-                "the database's clock was set back: leases and waiting times start again",
-                rows=brought,
-            )
+            if brought:
+                log.warning(
+                    "waits beyond their maximum start again: the database's clock was set back",
+                    rows=brought,
+                )
         spared = 0
         if lease is not None and (
             restored or scheduler_lease.gap_seconds(session) > timings.outage_seconds

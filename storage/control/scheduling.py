@@ -36,7 +36,7 @@ def spare(session: Session, *, lease_seconds: float) -> int:
 
 
 def bring_back(session: Session, timings: Timings) -> int:
-    """After the database's clock was set back, shorten waits that exceed their maximum.
+    """Shorten waits that exceed their maximum: the database's clock was set back.
 
     Return the number of changes.
 

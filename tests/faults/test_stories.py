@@ -58,6 +58,16 @@ def test_a_job_in_backoff_when_the_clock_is_set_back(life: Life, jumps: int) -> 
     life.teardown()
 
 
+def test_a_backoff_that_begins_while_the_clock_is_an_hour_ahead(life: Life) -> None:
+    """Both changes of the clock are between two cycles, so no cycle sees either of them."""
+    life.begin(shapes=["one"], started=1)
+    life.clock_jump(forward=True)
+    life.finish(reason="killed", which=0)
+    life.agree()
+    life.clock_jump(forward=False)
+    life.teardown()
+
+
 def test_a_dead_node_keeps_no_job_after_the_clock_is_set_back(life: Life) -> None:
     life.begin(shapes=["one"], started=1)
     life.die_or_come_back(node="n1", remembers=False)

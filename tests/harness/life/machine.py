@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from lockstep.broker.messages import StartAssignment, WakeScheduler
+from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life.outcomes import Outcome, Reason
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.training.metrics import StepValues
@@ -281,7 +282,11 @@ class Life(RuleBasedStateMachine):
                 )
             return False
 
-        self.service.run_one_cycle("one", stopping=frozen)
+        try:
+            self.service.run_one_cycle("one", stopping=frozen)
+        except LockstepError as error:
+            # It was frozen before its last write, the reasons why jobs wait.
+            must(error.code is ErrorCode.UNAVAILABLE, "a cycle without its lease ends", error)
         self.model.cycle_ends(self.now)
 
     @rule()
