@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool
 
 from lockstep.domain import limits
 from lockstep.domain.schema_docs import Described
@@ -29,5 +29,5 @@ class JobMarks(Described, BaseModel):
     """Labels to set; null removes one, and others stay."""
     note: Note | None = None
     """Text for readers of the job; empty or null removes it."""
-    starred: bool | None = None
+    starred: StrictBool | None = None
     """A star that all readers see."""

@@ -9,7 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool
 
 from lockstep.domain.rights import ProjectRole, Scope, ServiceRole, UserState, Visibility
 from lockstep.domain.scheduling.state import BudgetAction
@@ -52,7 +52,7 @@ class UserNew(_Body):
 
     name: Name
     title: Title = ""
-    service: bool = False
+    service: StrictBool = False
     """A program: active at once, without a password."""
     role: ServiceRole | None = None
 
@@ -63,7 +63,7 @@ class UserChange(_Body):
     title: Title | None = None
     role: ServiceRole | None = None
     """null takes the role in the service away."""
-    active: bool | None = None
+    active: StrictBool | None = None
     """False deactivates: no token and no session is accepted any more."""
 
 
@@ -209,7 +209,7 @@ class ProjectChange(_Body):
     """Only an admin of the service may change it, and the limits."""
     limits: ProjectLimits | None = None
     """An absent limit stays, null removes it."""
-    archived: bool | None = None
+    archived: StrictBool | None = None
     """True refuses new jobs; refused itself while jobs of the project wait or run."""
 
 

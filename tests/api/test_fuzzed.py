@@ -26,7 +26,7 @@ from tests.api.test_reading import record, upload_logs, upload_metrics
 from tests.storage import scenes
 
 BEYOND_A_SCHEMA = (
-    *("submitJob", "planJob", "requeueJob", "listJobs"),
+    *("submitJob", "planJob", "requeueJob", "listJobs", "getUsage"),
     *("putUpload", "getJobLogs", "followJobLogs", "getSeries"),
 )
 """Operations with rules between values, or about the content of a file, which a description cannot
@@ -154,5 +154,6 @@ def test_no_request_at_the_edge_of_the_description_is_answered_otherwise(api: Ap
 
 
 @pytest.mark.drill
+@pytest.mark.timeout(1_800)
 def test_every_answer_to_a_random_request_is_as_described(api: Api) -> None:
     assert not findings(api, settings("examples", "fuzzing", "stateful", examples=60))
