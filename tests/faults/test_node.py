@@ -31,6 +31,7 @@ from lockstep.storage.attempts.attempts import Published
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.tables import AssignmentRow
 from lockstep.storage.objects.blobs import BlobStore
+from lockstep.storage.objects.unpublished import NOTE
 from lockstep.storage.series import series, streams
 from lockstep.worker.folders import Folder
 from lockstep.worker.launch import resuming
@@ -301,20 +302,25 @@ def test_a_frozen_node_that_lost_its_lease_writes_nothing_afterwards(
     assert [row.outcome["reason"] for row in node.attempts(job_id)] == ["lost", "succeeded"]
 
 
+def a_file(folder: Path, chance: random.Random) -> Path:
+    """Return a file of a checkpoint. The store's note beside them is read after a restore only."""
+    return chance.choice(sorted(path for path in folder.iterdir() if path.name != NOTE))
+
+
 def torn(folder: Path, chance: random.Random) -> None:
-    file = chance.choice(sorted(folder.iterdir()))
+    file = a_file(folder, chance)
     os.truncate(file, chance.randrange(file.stat().st_size))
 
 
 def flipped(folder: Path, chance: random.Random) -> None:
-    file = chance.choice(sorted(folder.iterdir()))
+    file = a_file(folder, chance)
     content = bytearray(file.read_bytes())
     content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
     file.write_bytes(content)
 
 
 def lacking(folder: Path, chance: random.Random) -> None:
-    chance.choice(sorted(folder.iterdir())).unlink()
+    a_file(folder, chance).unlink()
 
 
 Damage = Callable[[Path, random.Random], None]

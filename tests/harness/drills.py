@@ -111,6 +111,10 @@ FAULTS: Final[dict[int, tuple[str, str]]] = {
     28: ("one job floods its metrics", "it alone is limited, and told so"),
     29: ("one job floods its log", "it alone is limited, and told so"),
     30: ("SQLite, SIGKILL in the middle of writes", "it opens clean, and holds every accepted job"),
+    31: (
+        "a backup is restored the ordinary way, or in place, while jobs run",
+        "an incomplete database is recognised; no job is lost, killed or started again",
+    ),
     33: ("the api refuses, resets and answers 503", "the client repeats what is safe, and says so"),
     34: (
         "a backup is restored in place of the database while jobs run",
@@ -119,6 +123,10 @@ FAULTS: Final[dict[int, tuple[str, str]]] = {
     35: (
         "a job puts hostile files at every name that the service reads",
         "its attempt ends and its devices are free within the grace and 10 s; no other job notices",
+    ),
+    36: (
+        "an unchanged script loses a rank, and then its whole node",
+        "the next attempt finds its files, and no step is missing or logged twice",
     ),
 }
 """By number: the fault, and the required result. The numbers are names and never change."""
@@ -285,6 +293,7 @@ class Drill:
         recovery: float | None = None,
     ) -> random.Random:
         """Name the fault and its limits; return the random generator of the drill."""
+        assert FAULTS.keys() >= set(numbers(fault)), f"the table has no row for {fault}"
         self.fault, self.what, self.seed = fault, what, seed
         self.detection_limit = None if detection is None else detection * self.patience
         self.recovery_limit = None if recovery is None else recovery * self.patience
