@@ -37,7 +37,8 @@ from lockstep.domain.spec.train import Train
 from lockstep.domain.training.plan import BatchPlan, plan_of
 from lockstep.domain.verify.orders import NONE as NO_ORDER
 from lockstep.domain.verify.orders import VerifyOrder, read_order
-from lockstep.engine.loop.trainer import Trainer, TrainingResult
+from lockstep.engine.loop.parts import TrainingResult
+from lockstep.engine.loop.trainer import Trainer
 from lockstep.engine.runtime import failure_text, folder_lock, randomness, torchrun
 from lockstep.engine.runtime.device import kind_here, traits_of
 from lockstep.engine.runtime.errors import BadSpecError, EngineError, write_error
@@ -173,7 +174,7 @@ def _rank(run: RunOptions, environment: RankEnvironment) -> int:
         patience=run.patience,
         devices=run.devices,
         private=run.private,
-        streams=strategy_for(run.train.strategy).saves_together,
+        streams=run.plan.tensor > 1 or strategy_for(run.train.strategy).saves_together,
     )
     folder = run.folder
     if folder is None:
@@ -276,11 +277,20 @@ def _alone(options: argparse.Namespace, environment: RankEnvironment) -> RunOpti
     assert spec.train is not None
     plan = plan_of(spec, environment.world_size)
     assert plan is not None
-    if plan.batch_size < environment.world_size:
+    unit = spec.train.parallel.ranks_per_copy
+    if environment.world_size % unit:
         raise LockstepError(
             ErrorCode.INVALID,
-            f"a batch of {plan.batch_size} cannot be split over {environment.world_size} ranks",
-            next_step=f"start at most {plan.batch_size} processes",
+            f"a copy of the model takes tensor × pipeline ({unit}) ranks, and "
+            f"{environment.world_size} were started",
+            next_step=f"start a multiple of {unit} processes",
+        )
+    if plan.batch_size < plan.copies:
+        raise LockstepError(
+            ErrorCode.INVALID,
+            f"a batch of {plan.batch_size} cannot be split over {plan.copies} "
+            + ("ranks" if unit == 1 else "copies of the model"),
+            next_step=f"start at most {plan.batch_size * unit} processes",
         )
     return RunOptions(
         spec=spec,

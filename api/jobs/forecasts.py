@@ -236,6 +236,7 @@ def request_of(train: Train, world_size: int, device: Capacity | None) -> Foreca
         optimizer=optimizer,
         precision=train.precision,
         strategy=train.strategy,
+        parallel=train.parallel,
         activation_checkpointing=train.activation_checkpointing,
     )
     available = None

@@ -35,6 +35,8 @@ class StrategyKind:
     """True if each rank keeps a part of the parameters, gradients and optimizer state."""
     shards_optimizer: bool = False
     """True if each rank keeps a part of the optimizer state only."""
+    cuts_layers: bool = False
+    """True if the layers of each copy of the model may be cut (``train.parallel``)."""
     gradient_copies: int | None = None
     """Gradients on their way between ranks, in sizes of the gradient; None if memory cannot be
     forecast."""
@@ -50,11 +52,13 @@ STRATEGIES: Final = {
             name="ddp",
             means="``ddp`` is torch's DistributedDataParallel: every rank holds the whole model.",
             settings=(*_BUCKETS, "compression"),
+            cuts_layers=True,
             gradient_copies=1,
         ),
         StrategyKind(
             name="manual",
             means="``manual`` is the same by hand, to be read.",
+            cuts_layers=True,
             gradient_copies=1,
         ),
         StrategyKind(
@@ -75,6 +79,7 @@ STRATEGIES: Final = {
             name="fsdp",
             means="``fsdp`` shards parameters, gradients and optimizer state over the ranks.",
             settings=("shard", "reduce"),
+            cuts_layers=True,
             collective_forward=True,
             shards_model=True,
             gradient_copies=0,

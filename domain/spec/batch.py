@@ -20,8 +20,8 @@ def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def accumulation_steps(batch_size: int, micro_batch_size: int, world_size: int) -> int:
-    """Micro-batches that every rank runs before one optimizer step: K = ⌈⌈B/W⌉/m⌉.
+def accumulation_steps(batch_size: int, micro_batch_size: int, copies: int) -> int:
+    """Micro-batches that every rank runs before one optimizer step: K = ⌈⌈B/D⌉/m⌉.
 
     Parameters
     ----------
@@ -29,25 +29,26 @@ def accumulation_steps(batch_size: int, micro_batch_size: int, world_size: int) 
         Samples in one optimizer step, over all ranks. This never changes while a job lives.
     micro_batch_size : int
         Samples in one forward and backward on one device, at most.
-    world_size : int
-        Ranks that share the step.
+    copies : int
+        Copies of the model that share the batch: ranks, if each holds a whole one.
     """
-    return max(1, ceil_div(ceil_div(batch_size, world_size), micro_batch_size))
+    return max(1, ceil_div(ceil_div(batch_size, copies), micro_batch_size))
 
 
 def check_batch(spec: JobSpec) -> Iterator[FieldError]:
     """Yield the errors of a spec's batch on the requested ranks."""
     if spec.train is None:
         return
-    world = spec.world_size()
+    unit = spec.train.parallel.ranks_per_copy
+    copies = max(1, spec.world_size() // unit)
     size = spec.train.batch.size
-    if size < world:
+    if size < copies:
         yield FieldError(
             "/train/batch/size",
-            f"a batch of {size} cannot be split over {world} ranks: expected at least one sample "
-            f"per rank",
+            f"a batch of {size} cannot be split over {copies} {'ranks' if unit == 1 else 'copies'}"
+            f": expected at least one sample per {'rank' if unit == 1 else 'copy of the model'}",
             size,
-            f"request at most {size} gpus, or a batch of at least {world}",
+            f"request at most {size * unit} gpus, or a batch of at least {copies}",
         )
         return
     micro = spec.train.batch.micro_size
@@ -59,7 +60,7 @@ def check_batch(spec: JobSpec) -> Iterator[FieldError]:
             micro,
             "set the samples per device and micro-batch, such as micro_size: 8",
         )
-    if micro != "auto" and accumulation_steps(size, micro, world) > limits.ACCUMULATION_STEPS_MAX:
+    if micro != "auto" and accumulation_steps(size, micro, copies) > limits.ACCUMULATION_STEPS_MAX:
         yield FieldError(
             "/train/batch/micro_size",
             f"micro-batches of {micro} would need more than {limits.ACCUMULATION_STEPS_MAX} "

@@ -28,6 +28,7 @@ from lockstep.domain.spec.fields import DOTTED_PATH, PATTERNS
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.spec.launchers import launcher_refusals
 from lockstep.domain.spec.optimizer import NAMES, OPTIMIZERS
+from lockstep.domain.spec.parallel import check_parallel
 
 Location = tuple[int | str, ...]
 _SHOWN_CHARS_MAX: Final = 80
@@ -60,7 +61,8 @@ def read_spec(document: object) -> JobSpec:
         spec = JobSpec.model_validate(document)
     except ValidationError as error:
         raise invalid(field_errors(error, JobSpec, document)) from None
-    problems = (*_name_refusals(spec.name), *check_batch(spec), *launcher_refusals(spec))
+    problems = (*_name_refusals(spec.name), *check_parallel(spec), *check_batch(spec))
+    problems += tuple(launcher_refusals(spec))
     if problems:
         raise invalid(problems)
     later = tuple(not_yet(spec))

@@ -83,6 +83,9 @@ class HfCausalLMArgs(_Args):
     """Bytes of text used, in file-name order."""
     context: Annotated[int, Field(ge=8, le=131_072), NO_BOOL] = 512
     """T, tokens in one sequence; at most the model's positions."""
+    tensor_plan: dict[str, str | None] | None = None
+    """``parallel.tensor``: lines that are added to the plan of transformers for the model, or
+    correct it: a module's name and a word (docs/strategies.md); null removes a line."""
     from_scratch: bool = False
     """Start from random weights of the model's shape instead of its trained ones."""
 

@@ -25,6 +25,7 @@ from lockstep.domain.spec.init_from import checked_source
 from lockstep.domain.spec.optimizer import NAMES, AdamW, OptimizerClass
 from lockstep.domain.spec.optimizer import Optimizer as Optimizer  # noqa: PLC0414 - the same
 from lockstep.domain.spec.optimizer import Schedule as Schedule  # noqa: PLC0414 - the same
+from lockstep.domain.spec.parallel import Parallel
 from lockstep.domain.spec.strategy import Strategy as Strategy  # noqa: PLC0414 - so that spec.Strategy is a name for others, too
 
 
@@ -110,6 +111,11 @@ class Train(Section):
     """Largest 2-norm of the whole batch's gradient; null does not clip."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     """Number format of forward and backward; parameters are kept in float32."""
+    parallel: Parallel = Field(
+        default_factory=Parallel, exclude_if=lambda section: section == Parallel()
+    )
+    """Cut of the model. Not written into stored specs by default: programs of the version before do
+    not know it."""
     strategy: Strategy = Strategy()
     checkpoint: Checkpoint = Checkpoint()
     eval: Eval = Eval()

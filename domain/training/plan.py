@@ -1,11 +1,14 @@
 """Batch plan: split of a promised batch into ranks, shards, micro-batches and steps.
 
-The batch ``B`` is given. For ``W`` ranks and micro-batches of at most ``m`` samples:
+The batch ``B`` is given. For ``D`` copies of the model and micro-batches of at most ``m`` samples:
 
-* the batch is split into W contiguous *shards* that differ by at most one sample;
-* each shard is split into the same number of *micro-batches*, K = ⌈⌈B/W⌉/m⌉, of near-equal size.
+* the batch is split into D contiguous *shards* that differ by at most one sample;
+* each shard is split into the same number of *micro-batches*, K = ⌈⌈B/D⌉/m⌉, of near-equal size.
   Every rank runs K micro-batches and so enters every collective; a micro-batch may be empty, and
   then runs one masked sample of weight zero.
+
+A copy is one rank, unless its layers are cut over several (``domain.training.layout``): these run
+the same micro-batches.
 
 Distributing whole micro-batches of ``m`` over the ranks instead would leave ranks idle for up to
 half a step, and hang strategies that communicate in every micro-batch. The last batch of an
@@ -53,20 +56,28 @@ class BatchPlan(BaseModel, frozen=True):
     """Micro-batches that every rank runs before one optimizer step."""
     world_size: Annotated[int, Field(ge=1)]
     """Ranks, one per device."""
+    tensor: Annotated[int, Field(ge=1)] = 1
+    """Ranks that hold one copy of the model together."""
     steps: int | None = None
     """Optimizer steps of the run; null where it is given in epochs, until the dataset's length is
     known."""
     memory: MemoryForecast | None = None
     """Null until the first attempt has worked it out, and where it cannot be."""
 
-    def micro_batches(self, rank: int, batch_size: int | None = None) -> list[tuple[int, int]]:
-        """Return the bounds [start, stop) of each micro-batch of ``rank``.
+    @property
+    def copies(self) -> int:
+        """Copies of the model, which share the batch."""
+        return self.world_size // self.tensor
+
+    def micro_batches(self, copy: int, batch_size: int | None = None) -> list[tuple[int, int]]:
+        """Return the bounds [start, stop) of each micro-batch of a copy of the model.
 
         A micro-batch with start == stop is empty.
 
         Parameters
         ----------
-        rank : int
+        copy : int
+            Its index: the rank, unless ranks share a copy.
         batch_size : int, optional
             Samples of this batch; the last one of an ``epochs:`` run may be smaller than the
             plan's.
@@ -74,8 +85,8 @@ class BatchPlan(BaseModel, frozen=True):
         if self.micro_batch_size is None:
             raise ValueError("the micro-batch is not chosen yet")
         size = self.batch_size if batch_size is None else batch_size
-        start, stop = part(size, self.world_size, rank)
-        count = accumulation_steps(size, self.micro_batch_size, self.world_size)
+        start, stop = part(size, self.copies, copy)
+        count = accumulation_steps(size, self.micro_batch_size, self.copies)
         return [
             (start + a, start + b)
             for a, b in (part(stop - start, count, index) for index in range(count))
@@ -93,7 +104,7 @@ class BatchPlan(BaseModel, frozen=True):
 
     def settled(self, micro_batch_size: int) -> BatchPlan:
         """The same batch in micro-batches of at most so many samples."""
-        steps = accumulation_steps(self.batch_size, micro_batch_size, self.world_size)
+        steps = accumulation_steps(self.batch_size, micro_batch_size, self.copies)
         return self.model_copy(
             update={
                 "micro_batch_size": micro_batch_size,
@@ -103,14 +114,22 @@ class BatchPlan(BaseModel, frozen=True):
         )
 
     def sentence(self) -> str:
-        """The plan in words: "64 = 2 ranks × 8 samples × 4 accumulation steps"."""
-        ranks = _count(self.world_size, "rank")
+        """The plan in words: "64 = 2 ranks × 8 samples × 4 accumulation steps".
+
+        Of a cut model: "64 = 2 copies × 8 samples × 4 accumulation steps on 4 ranks, tensor 2".
+        """
+        if self.tensor == 1:
+            return self._split(_count(self.world_size, "rank"))
+        copies = "1 copy" if self.copies == 1 else f"{self.copies} copies"
+        return f"{self._split(copies)} on {self.world_size} ranks, tensor {self.tensor}"
+
+    def _split(self, ranks: str) -> str:
         if self.micro_batch_size is None or self.accumulation_steps is None:
             return f"{self.batch_size} over {ranks}; the first attempt chooses the micro-batch"
         steps = _count(self.accumulation_steps, "accumulation step")
         sizes = {
             stop - start
-            for rank in {0, self.world_size - 1}
+            for rank in {0, self.copies - 1}
             for start, stop in self.micro_batches(rank)
         }
         if len(sizes) == 1:
@@ -119,8 +138,7 @@ class BatchPlan(BaseModel, frozen=True):
             {
                 stop - start
                 for start, stop in (
-                    part(self.batch_size, self.world_size, rank)
-                    for rank in (0, self.world_size - 1)
+                    part(self.batch_size, self.copies, copy) for copy in (0, self.copies - 1)
                 )
             }
         )
@@ -141,15 +159,17 @@ def plan_of(spec: JobSpec, world_size: int | None = None) -> BatchPlan | None:
     if spec.train is None:
         return None
     world = spec.world_size() if world_size is None else world_size
-    batch = spec.train.batch
+    batch, tensor = spec.train.batch, spec.train.parallel.tensor_size
+    copies = max(1, world // tensor)
     micro = (
-        None if batch.micro_size == "auto" else min(batch.micro_size, ceil_div(batch.size, world))
+        None if batch.micro_size == "auto" else min(batch.micro_size, ceil_div(batch.size, copies))
     )
     return BatchPlan(
         batch_size=batch.size,
         micro_batch_size=micro,
-        accumulation_steps=None if micro is None else accumulation_steps(batch.size, micro, world),
+        accumulation_steps=None if micro is None else accumulation_steps(batch.size, micro, copies),
         world_size=world,
+        tensor=tensor,
         steps=spec.train.steps,
     )
 

@@ -6,6 +6,7 @@ Not here: the commands that run such jobs (``cli.jobs.scaling``, ``cli.jobs.veri
 from __future__ import annotations
 
 import copy
+from math import prod
 from typing import Any
 
 
@@ -37,5 +38,9 @@ def short_document(
     shard = strategy.get("shard") if isinstance(strategy, dict) else None
     if isinstance(shard, int) and shard and gpus % shard:
         del strategy["shard"]  # One copy on all ranks has the same numbers.
+    parallel = short["train"].get("parallel")
+    cut = [parallel.get(name) for name in ("tensor", "pipeline")] if parallel else []
+    if gpus % prod(each for each in cut if isinstance(each, int) and each > 0):
+        del short["train"]["parallel"]  # A whole model on each rank has the same numbers.
     short["labels"] = {**(short.get("labels") or {}), purpose: name[:255]}
     return short

@@ -32,7 +32,7 @@ _NOT_TRAINING: Final[dict[str, Any]] = {
     "stall": True,
 }
 """Fields that do not affect the training result."""
-_LAYOUT: Final = ("strategy.",)
+_LAYOUT: Final = ("strategy.", "parallel.")
 """Fields whose effect the checkpoint's layout records."""
 _LENGTH: Final = ("steps", "epochs")
 

@@ -11,6 +11,7 @@ from torch import nn
 
 from lockstep.engine.checkpoints.contents import State
 from lockstep.engine.data import fingerprint
+from lockstep.engine.parallel.tensor import TensorParallel
 from lockstep.engine.runtime.errors import BadSpecError
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.telemetry import Telemetry
@@ -31,6 +32,8 @@ def restore_optimizer(
     state: State,
     ranks: Ranks,
     telemetry: Telemetry,
+    *,
+    tensor: TensorParallel | None = None,
 ) -> None:
     """Load the optimizer state and the strategy's own state. All ranks must call this."""
     mine, theirs = fingerprint.parameter_order(strategy.model, optimizer), state.get("parameters")
@@ -40,8 +43,11 @@ def restore_optimizer(
             f"{_first_difference(theirs, mine)}; param_groups() must return the same groups as at "
             "the start of the run",
         )
+    saved = state["optimizer"]
+    if tensor is not None:
+        saved = tensor.slices_of_optimizer(saved, [name for names in mine for name in names])
     try:
-        strategy.load_optimizer(optimizer, state["optimizer"])
+        strategy.load_optimizer(optimizer, saved)
     except (ValueError, KeyError) as error:
         raise BadSpecError(f"the checkpoint does not fit the optimizer: {error}") from error
     unused = _restore_extra(strategy, state, ranks)

@@ -50,6 +50,7 @@ from lockstep.engine.checkpoints.saving import Background, Saver, StateSender
 from lockstep.engine.data import fingerprint
 from lockstep.engine.data.fingerprint import Samples
 from lockstep.engine.model.precision import Precision
+from lockstep.engine.parallel.tensor import TensorParallel
 from lockstep.engine.runtime.errors import BadSpecError, describe
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.telemetry import Telemetry
@@ -117,6 +118,8 @@ class TrainingState:
             "torch": str(torch.__version__),
             "machine": platform.machine(),
         }
+        if plan.tensor > 1:
+            self._layout["tensor"] = plan.tensor
         self._final_step: int | None = None
         self._warned_of_metric = False
         self._resumed: CheckpointMetric | None = None
@@ -124,7 +127,8 @@ class TrainingState:
         self._state_bytes: int | None = None
         self._saver: Saver | None = None
         self._sender: StateSender | None = None
-        together = ranks.world_size > 1 and strategy_for(train.strategy).saves_together
+        cut = plan.tensor > 1
+        together = ranks.world_size > 1 and (cut or strategy_for(train.strategy).saves_together)
         if ranks.first:
             self._saver = Saver(
                 folder / attempt.CHECKPOINTS,
@@ -157,6 +161,7 @@ class TrainingState:
         optimizer: torch.optim.Optimizer,
         *,
         held: Mapping[str, Any],
+        tensor: TensorParallel | None = None,
         buffers: Mapping[str, Tensor] | None = None,
         ends: bool,
         final: bool,
@@ -171,6 +176,8 @@ class TrainingState:
         strategy, optimizer
         held : mapping
             State that the model does not hold (``engine.state.inventory``).
+        tensor : TensorParallel, optional
+            If ranks hold slices of the model.
         buffers : mapping of str to Tensor, optional
             Buffers of the model that replace those of the moment.
         ends : bool
@@ -185,6 +192,10 @@ class TrainingState:
             return
         started = time.monotonic()
         model, inner = strategy.model_state(), strategy.optimizer_state(optimizer)
+        groups = fingerprint.parameter_order(strategy.model, optimizer)
+        if tensor is not None:
+            model = tensor.whole_model(model)
+            inner = tensor.whole_optimizer(inner, [name for names in groups for name in names])
         model.update(buffers or {})
         state: State = {
             "model": model,
@@ -193,13 +204,13 @@ class TrainingState:
             "optimizer": {**inner, "state": dict(sorted(inner["state"].items()))},
             "identity": self._identity,
             "samples": self._samples,
-            "parameters": fingerprint.parameter_order(strategy.model, optimizer),
+            "parameters": groups,
             "layout": self._layout,
             "train": changes.training_fields(self._train),
             "conditional": strategy.tracks_usage,
             "precision": self._precision.state(),
         }
-        if strategy.saves_together:
+        if strategy.saves_together or tensor is not None:
             own = strategy.rank_state
             state["extra"] = self._ranks.of_each({} if own is None else own.save())
         if self._sender is not None:

@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from lockstep.engine.checkpoints.tensors import BLOCK_BYTES, block_sizes, blocks
+from lockstep.engine.checkpoints.tensors import BLOCK_BYTES, block_sizes, blocks, pieces
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.scattered import Scattered
 
@@ -53,9 +53,8 @@ def send(ranks: Ranks, values: Sequence[Scattered]) -> None:
     while int(answer) == _AGAIN:
         dist.send(digest, group=group, group_dst=0)
         for value in values:
-            if any(rank == ranks.rank for rank, _ in value.parts):
-                assert value.own is not None
-                for block in blocks(value.own):
+            for piece in pieces(value, ranks.rank):
+                for block in blocks(piece):
                     dist.send(block, group=group, group_dst=0)
         dist.recv(answer, group=group, group_src=0)
 

@@ -118,6 +118,18 @@ def blocks(tensor: Tensor) -> Iterator[Tensor]:
         yield flat[first : first + BLOCK_BYTES].cpu()
 
 
+def pieces(value: Scattered, rank: int) -> Iterator[Tensor]:
+    """Yield the parts of this rank, one after the other."""
+    counts = [count for holder, count in value.parts if holder == rank]
+    if not counts:
+        return
+    assert value.own is not None, "its holder has it"
+    if len(counts) == 1:
+        yield value.own
+        return
+    yield from torch.split(value.own.contiguous().view(-1), counts)
+
+
 def block_sizes(size_bytes: int) -> Iterator[int]:
     """Yield the sizes of :func:`blocks` for a tensor of this size."""
     for first in range(0, size_bytes, BLOCK_BYTES):
@@ -143,10 +155,10 @@ def _blocks_of(value: Tensor | Scattered, incoming: Incoming | None) -> Iterator
     if isinstance(value, Tensor):
         yield from blocks(value)
         return
+    own = pieces(value, 0)
     for rank, elements in value.parts:
         if rank == 0:
-            assert value.own is not None
-            yield from blocks(value.own)
+            yield from blocks(next(own))
             continue
         assert incoming is not None
         for _ in block_sizes(elements * value.dtype.itemsize):

@@ -9,6 +9,7 @@ checkpoint's (``engine.checkpoints.state``).
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,9 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from lockstep.engine.data.fingerprint import Samples, other_samples
+from lockstep.domain.training.layout import RankLayout
+from lockstep.engine.data.fingerprint import Samples, look, other_samples
+from lockstep.engine.data.loader import RankBatch
 from lockstep.engine.runtime import randomness
 from lockstep.engine.runtime.document import NotPlainError, require_plain
 from lockstep.engine.runtime.errors import BadSpecError, EngineError
@@ -182,6 +185,35 @@ def require_same_data(
         raise BadSpecError(
             f"{found}. Return the whole dataset on every rank; the engine distributes it",
         )
+
+
+def require_same_batch(ranks: Ranks, layout: RankLayout, batch: RankBatch) -> None:
+    """Raise unless the ranks of each copy of the model have equal samples.
+
+    All ranks must call this.
+
+    Parameters
+    ----------
+    ranks : Ranks
+    layout : RankLayout
+    batch : RankBatch
+        This rank's micro-batches of one step.
+
+    Raises
+    ------
+    EngineError
+        ``bad_spec``, on all ranks.
+    """
+    seen = [(each.samples, look(each.batch)) for each in batch.micro_batches]
+    found = ranks.gather(hashlib.sha256(repr(seen).encode()).hexdigest())
+    for members in layout.tensor_groups():
+        for rank in members[1:]:
+            if found[rank] != found[members[0]]:
+                raise BadSpecError(
+                    f"rank {rank} has other samples than rank {members[0]} in step "
+                    f"{batch.step + 1}, and both compute one copy of the model: item i of the "
+                    "dataset, and collate(), must not depend on the process",
+                )
 
 
 def _has_items(dataset: Any) -> bool:

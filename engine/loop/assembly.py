@@ -29,6 +29,7 @@ from lockstep.engine.checkpoints.state import TrainingState
 from lockstep.engine.data.loader import Batches, RunLength
 from lockstep.engine.data.task_checks import dataset_of, model_of
 from lockstep.engine.loop.checking import check, read_items
+from lockstep.engine.loop.cutting import cut_layers
 from lockstep.engine.loop.parts import Assembly, Data, Found, Items, Model, RunInputs, Splits, Step
 from lockstep.engine.memory import auto
 from lockstep.engine.memory.advice import must_fit
@@ -38,11 +39,11 @@ from lockstep.engine.model.modes import set_to_train
 from lockstep.engine.model.normalization import require_device, require_several_samples
 from lockstep.engine.model.objective import Objective
 from lockstep.engine.model.precision import Precision, require_wide_parameters, use_tf32
+from lockstep.engine.parallel.tensor import TensorParallel
 from lockstep.engine.preflight.usage import eval_samples, observe, single_samples
 from lockstep.engine.runtime import randomness
 from lockstep.engine.runtime.control import Control
 from lockstep.engine.runtime.device import is_accelerator, traits_of
-from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.state.inventory import Inventory, made_at_first_call
 from lockstep.engine.step.gradient import GradientStep
 from lockstep.engine.step.optimizer import Optimizer
@@ -52,7 +53,6 @@ from lockstep.engine.strategies import strategy_for
 from lockstep.engine.strategies.base import Strategy
 from lockstep.engine.strategies.block_order import ModelUsage
 from lockstep.engine.task.dropout import Masks, name_layers
-from lockstep.engine.task.interface import Task
 from lockstep.engine.verify.hooks import start_one_ulp_away
 
 
@@ -83,7 +83,7 @@ def build_model(inputs: RunInputs) -> tuple[Model, Splits]:
     if ranks.local_rank == 0:
         task.prepare()
     ranks.barrier()
-    module = _module(train, task, ranks)
+    module = _module(inputs)
     dataset, size = dataset_of(task, "train", seed=train.seed)
     evaluation, evaluation_size = (
         dataset_of(task, "eval", seed=train.seed) if train.eval.every_steps else (None, 0)
@@ -114,19 +114,21 @@ def build_step(
     state: State | None,
 ) -> Step:
     """Build what computes a step, with the optimizer's state. All ranks must call this."""
-    train, task, ranks, splits = inputs.train, inputs.task, inputs.ranks, items.splits
+    train, task, splits = inputs.train, inputs.task, items.splits
+    ranks, data = inputs.ranks, inputs.mesh.data
     use_tf32(ranks.device, on=train.tf32)
-    strategy, usage = _strategy(inputs, model, splits, state)
+    strategy, usage, tensor = _strategy(inputs, model, splits, state)
     if not strategy.replicated:
         model.replicas.stand_down()
     gradient = GradientStep(
         task,
         strategy,
         model.precision,
-        ranks,
+        data,
         model.inventory,
         seed=train.seed,
         moved=found.moved,
+        tensor=tensor,
     )
     with must_fit("the first sample"):
         complete = gradient.warm_up(
@@ -137,13 +139,14 @@ def build_step(
             task, model.module, splits.train, size=splits.size, seed=train.seed
         )
         observe(strategy.objective, samples, masks=gradient.masks).require_all_used()
-    optimizer = Optimizer(train, task, strategy, steps=splits.length.steps)
+    optimizer = Optimizer(train, task, strategy, steps=splits.length.steps, tensor=tensor)
     optimizer.require_independence()
     if state is not None:
-        restore_optimizer(strategy, optimizer.inner, state, ranks, inputs.telemetry)
+        restore_optimizer(strategy, optimizer.inner, state, ranks, inputs.telemetry, tensor=tensor)
         optimizer.require_layout()
         model.precision.load(state.get("precision", {}))
-    return Step(strategy, gradient, optimizer, Control(ranks, len(gradient.terms)))
+    control = Control(inputs.mesh, len(gradient.terms))
+    return Step(strategy, gradient, optimizer, control, tensor)
 
 
 def build_data(
@@ -163,7 +166,7 @@ def build_data(
         splits.train,
         saved.plan,
         splits.length,
-        rank=inputs.ranks.rank,
+        rank=inputs.mesh.place.copy,
         dataset_size=splits.size,
         seed=inputs.train.seed,
         first_step=steps_done,
@@ -176,12 +179,18 @@ def build_data(
     return Data(items, batches, steps_done)
 
 
-def _module(train: Train, task: Task, ranks: Ranks) -> nn.Module:
-    """The task's model on its device, with the weights of the seed."""
+def _module(inputs: RunInputs) -> nn.Module:
+    """The task's model on its device, with the weights of the seed.
+
+    A model that will be cut stays on the host until then: a device may be too small for it.
+    """
+    train, device = inputs.train, inputs.ranks.device
     randomness.seed_host(randomness.seed_of(randomness.MODEL, train.seed))
-    module = model_of(task).to(ranks.device)
+    module = model_of(inputs.task)
+    if inputs.mesh.tensor is None:
+        module = module.to(device)
     require_trainable(module)
-    require_device(module, ranks.device)
+    require_device(module, device)
     name_layers(module)
     set_to_train(module)
     if train.activation_checkpointing:
@@ -232,8 +241,11 @@ def _restore(inputs: RunInputs, model: Model, splits: Splits, saved: TrainingSta
 
 def _strategy(
     inputs: RunInputs, model: Model, splits: Splits, state: State | None
-) -> tuple[Strategy, ModelUsage]:
-    """Wrap model and loss into the strategy of the run. All ranks must call this."""
+) -> tuple[Strategy, ModelUsage, TensorParallel | None]:
+    """Wrap model and loss into the strategy of the run. All ranks must call this.
+
+    The model is cut before, if it is to be.
+    """
     train = inputs.train
     sharing = strategy_for(train.strategy)
     require_wide_parameters(model.module, accumulates_in_float32=sharing.accumulates_in_float32)
@@ -253,7 +265,14 @@ def _strategy(
         resumes=state is not None,
         by_block=sharing.gathers_blocks,
     )
-    return sharing(objective, inputs.ranks, train.strategy, usage), usage
+    slices = cut_layers(inputs, model, splits)
+    strategy = sharing(objective, inputs.mesh.data, train.strategy, usage)
+    tensor = None
+    if slices is not None:
+        tensor = TensorParallel(
+            inputs.mesh, *slices, model.module, deterministic=train.deterministic
+        )
+    return strategy, usage, tensor
 
 
 def _settle_plan(

@@ -64,7 +64,11 @@ def check(inputs: RunInputs, model: Model, items: Items, *, resumes: bool) -> Fo
     """
     train, ranks = inputs.train, inputs.ranks
     repeats = check_loss(
-        model.inventory, items.sample, model.precision, seed=train.seed, device=ranks.device
+        model.inventory,
+        items.sample,
+        model.precision,
+        seed=train.seed,
+        device=next(model.module.parameters()).device,
     )
     additivity, splits = additivity_check.Checked(), items.splits
     if not resumes:

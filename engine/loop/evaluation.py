@@ -24,11 +24,10 @@ from lockstep.domain.training.plan import part
 from lockstep.engine.data.fetching import Fetcher, Item, micro_batches
 from lockstep.engine.model.modes import evaluating
 from lockstep.engine.runtime import randomness
-from lockstep.engine.runtime.device import is_accelerator
+from lockstep.engine.runtime.device import is_accelerator, to_device
 from lockstep.engine.runtime.errors import BadSpecError
 from lockstep.engine.runtime.heartbeat import Heartbeat
 from lockstep.engine.runtime.ranks import Ranks
-from lockstep.engine.step.gradient import to_device
 from lockstep.engine.strategies.base import Strategy
 
 

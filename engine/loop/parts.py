@@ -21,8 +21,10 @@ from lockstep.engine.checkpoints.state import TrainingState
 from lockstep.engine.data.fingerprint import Samples
 from lockstep.engine.data.loader import Batches, RunLength
 from lockstep.engine.model.precision import Precision
+from lockstep.engine.parallel.tensor import TensorParallel
 from lockstep.engine.preflight.additivity_check import Checked
 from lockstep.engine.runtime.control import Control
+from lockstep.engine.runtime.mesh import Mesh
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.telemetry import Telemetry
 from lockstep.engine.state.inventory import Inventory
@@ -34,6 +36,20 @@ from lockstep.engine.task.interface import Batch, Task
 
 
 @dataclass(frozen=True)
+class TrainingResult:
+    """Result of the training loop."""
+
+    steps_done: int
+    """Completed optimizer steps, those before a resume included."""
+    stopped: bool
+    """True if the run was stopped before its end."""
+    loss: float | None
+    """Of the last reported step."""
+    checkpoint: Path | None
+    """The newest one this run wrote; on rank 0 only."""
+
+
+@dataclass(frozen=True)
 class RunInputs:
     """Inputs of one rank of one run, as ``engine.loop.trainer.Trainer`` takes them."""
 
@@ -41,13 +57,18 @@ class RunInputs:
     plan: BatchPlan
     """Its micro-batch may be open."""
     task: Task
-    ranks: Ranks
+    mesh: Mesh
     folder: Path
     telemetry: Telemetry
     resumes: bool
     spec: JobSpec | None
     code: Path | None
     order: VerifyOrder
+
+    @property
+    def ranks(self) -> Ranks:
+        """All ranks."""
+        return self.mesh.world
 
 
 @dataclass(frozen=True)
@@ -113,6 +134,13 @@ class Step:
     gradient: GradientStep
     optimizer: Optimizer
     control: Control
+    tensor: TensorParallel | None = None
+    """If ranks hold slices of the model."""
+
+    @property
+    def saves_together(self) -> bool:
+        """True if rank 0 does not hold the whole state, so that all ranks save."""
+        return self.strategy.saves_together or self.tensor is not None
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ Not here: start and failure of a rank (``engine.__main__``).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor
@@ -27,10 +26,11 @@ from lockstep.domain.verify.orders import VerifyOrder
 from lockstep.engine.data.loader import RankBatch
 from lockstep.engine.loop.announcing import announce, announce_usage, report_plan
 from lockstep.engine.loop.assembly import assemble
+from lockstep.engine.loop.cutting import compare_samples
 from lockstep.engine.loop.evaluation import evaluate
 from lockstep.engine.loop.non_finite import NonFinite
 from lockstep.engine.loop.oom_retry import halve
-from lockstep.engine.loop.parts import RunInputs
+from lockstep.engine.loop.parts import RunInputs, TrainingResult
 from lockstep.engine.loop.report import StepReport, report_of
 from lockstep.engine.loop.reporter import StepReporter
 from lockstep.engine.memory.account import MemoryReport
@@ -38,6 +38,7 @@ from lockstep.engine.model.normalization import average_statistics
 from lockstep.engine.runtime.control import Flags, RankStatus, StepDecision
 from lockstep.engine.runtime.device import is_accelerator
 from lockstep.engine.runtime.heartbeat import Heartbeat
+from lockstep.engine.runtime.mesh import mesh_of
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.stopping import StopRequest
 from lockstep.engine.runtime.telemetry import Telemetry
@@ -47,20 +48,6 @@ from lockstep.engine.step.gradient import Accumulated
 from lockstep.engine.step.requirements import WeightedLoss
 from lockstep.engine.task.interface import Task
 from lockstep.engine.verify.hooks import kill_if_ordered
-
-
-@dataclass(frozen=True)
-class TrainingResult:
-    """Result of the training loop."""
-
-    steps_done: int
-    """Completed optimizer steps, those before a resume included."""
-    stopped: bool
-    """True if the run was stopped before its end."""
-    loss: float | None
-    """Of the last reported step."""
-    checkpoint: Path | None
-    """The newest one this run wrote; on rank 0 only."""
 
 
 class Trainer:
@@ -104,10 +91,11 @@ class Trainer:
     ):
         self.train, self.plan, self.task, self.ranks, self.folder = train, plan, task, ranks, folder
         self.steps_done = 0
+        self._mesh = mesh_of(ranks, train.parallel)
         self._heartbeat = heartbeat or Heartbeat.unseen()
         self._telemetry = Telemetry(folder, writes=ranks.first)
         self._inputs = RunInputs(
-            train, plan, task, ranks, folder, self._telemetry, resumes, spec, code, order
+            train, plan, task, self._mesh, folder, self._telemetry, resumes, spec, code, order
         )
         self._account = MemoryReport(train, ranks, self._telemetry, code)
         self._stopping = StopRequest(folder, reads_file=ranks.first, device=ranks.device)
@@ -131,7 +119,7 @@ class Trainer:
             announce(parts, self.plan, self._telemetry)
             self._reporter.begin(parts.data.items.splits.length.steps)
             self._account.begin(self.plan, parts.data.items.sample)
-            if parts.step.strategy.saves_together or not parts.step.strategy.replicated:
+            if parts.step.saves_together or not parts.step.strategy.replicated:
                 self._stopping.over()  # Rank 0 has nothing whole to save by itself.
             self._stopping.begin(self._save_alone)
             try:
@@ -201,6 +189,7 @@ class Trainer:
         Returns the next batch and the result of the control operation.
         """
         parts, gradient = self._parts, self._parts.step.gradient
+        compare_samples(self._inputs.mesh, batch, parts.data.steps_done)
         parts.data.batches.request()
         self._timeline.mark("other", then="forward")
         self._following = None
@@ -334,11 +323,11 @@ class Trainer:
         strategy, dataset = self._parts.step.strategy, self._parts.data.items.splits.evaluation
         assert dataset is not None
         assert self.plan.micro_batch_size is not None
-        average_statistics(strategy.model, self.ranks)
+        average_statistics(strategy.model, self._mesh.data)
         found = evaluate(
             strategy,
             dataset,
-            self.ranks,
+            self._mesh.data,
             micro_batch_size=self.plan.micro_batch_size,
             seed=self.train.seed,
             workers=self.train.loader.workers,
@@ -357,10 +346,10 @@ class Trainer:
         parts, strategy = self._parts, self._parts.step.strategy
         self._heartbeat.mark("checkpoint")
         parts.model.replicas.compare(self.steps_done)  # A divergent model is not saved.
-        average_statistics(strategy.model, self.ranks)
+        average_statistics(strategy.model, self._mesh.data)
         final = self.steps_done == parts.data.items.splits.length.steps
         # Not under the lock: it waits for the others.
-        held = parts.model.inventory.stored(self.ranks, together=strategy.saves_together)
+        held = parts.model.inventory.stored(self.ranks, together=parts.step.saves_together)
         if unsaved := parts.model.inventory.newly_unsaved(held["unsaved"]):
             self._telemetry.warn(not_saved(unsaved))
         with self._stopping.save():
@@ -369,6 +358,7 @@ class Trainer:
                 self.steps_done,
                 strategy,
                 parts.step.optimizer.inner,
+                tensor=parts.step.tensor,
                 held=held,
                 ends=ends,
                 final=final,

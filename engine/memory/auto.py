@@ -112,7 +112,7 @@ def settled(
             fetched.append(seeded_sample(dataset, len(fetched) % size, seed=train.seed))
         return task.collate(fetched[:samples])
 
-    shard = ceil_div(plan.batch_size, plan.world_size)
+    shard = ceil_div(plan.batch_size, plan.copies)
     found = choose(
         gradient,
         make_batch,

@@ -91,6 +91,8 @@ def forecast(
         Whatever the reason is: the strategy spreads the model over ranks, the task needs values, it
         raises.
     """
+    if train.parallel.ranks_per_copy > 1:
+        raise NoForecastError("layers are cut over several ranks (train.parallel)")
     sharing = _Sharing.of(train.strategy, world_size)
     micro_batches = micro_batches_of(
         train, micro_batch_size=micro_batch_size, world_size=world_size, at_most=MICRO_BATCHES_MAX

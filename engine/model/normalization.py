@@ -57,8 +57,8 @@ def has_single_samples(plan: BatchPlan, size: int) -> bool:
     """Return whether a batch of ``size`` has a micro-batch of one sample on some rank."""
     return any(
         stop - start == 1
-        for rank in range(plan.world_size)
-        for start, stop in plan.micro_batches(rank, size)
+        for copy in range(plan.copies)
+        for start, stop in plan.micro_batches(copy, size)
     )
 
 

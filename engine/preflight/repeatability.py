@@ -32,12 +32,11 @@ from lockstep.engine.model.normalization import masked_batch, masked_samples, re
 from lockstep.engine.model.objective import as_terms
 from lockstep.engine.model.precision import Precision
 from lockstep.engine.runtime import randomness
-from lockstep.engine.runtime.device import traits_of
+from lockstep.engine.runtime.device import to_device, traits_of
 from lockstep.engine.runtime.errors import release
 from lockstep.engine.state.inventory import Inventory
 from lockstep.engine.state.values import equal
 from lockstep.engine.state.walk import Entry
-from lockstep.engine.step.gradient import to_device
 from lockstep.engine.task.interface import Batch
 
 PARAMETERS_MAX: Final = 300_000_000

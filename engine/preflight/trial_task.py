@@ -26,10 +26,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lockstep.engine.data.task_checks import require_dense
 from lockstep.engine.model.objective import as_terms
+from lockstep.engine.runtime.device import to_device
 from lockstep.engine.state.inventory import Inventory
 from lockstep.engine.state.snapshot import Snapshot
 from lockstep.engine.state.walk import GENERATOR
-from lockstep.engine.step.gradient import to_device
 from lockstep.engine.step.gradient_guard import GradientGuard
 from lockstep.engine.task.dropout import Dropout, Masks
 from lockstep.engine.task.interface import Batch, Task
@@ -141,6 +141,10 @@ class TrialTask:
             module.eval()
         self._held = self.held()
         return list(found)
+
+    def restart(self) -> None:
+        """Take the state as it is for that of the start, after a change of the model."""
+        self._at_start = self._held = self.held()
 
     def close(self) -> list[str]:
         """Leave the model as it was. Return the names of large frozen tensors that changed."""

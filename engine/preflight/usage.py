@@ -26,11 +26,11 @@ from lockstep.engine.model.modes import evaluating
 from lockstep.engine.model.normalization import masked_batch, masked_samples
 from lockstep.engine.model.objective import Objective
 from lockstep.engine.runtime import randomness
+from lockstep.engine.runtime.device import to_device
 from lockstep.engine.runtime.errors import BadSpecError, listed
 from lockstep.engine.state.inventory import Inventory
 from lockstep.engine.state.snapshot import Snapshot
 from lockstep.engine.state.step import is_trained
-from lockstep.engine.step.gradient import to_device
 from lockstep.engine.step.requirements import arrivals, names_of_missing
 from lockstep.engine.strategies.block_order import ModelUsage, Order, recorded
 from lockstep.engine.strategies.shards import blocks

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.runtime.mesh import Mesh
 
 Sums = tuple[float, ...] | Tensor
 """Sum of each loss term: numbers on the host, or a float64 tensor of shape (terms,) on a device, to
@@ -72,13 +72,15 @@ class Control:
 
     Parameters
     ----------
-    ranks : Ranks
+    mesh : Mesh
     terms : int
         Loss terms of the task.
     """
 
-    def __init__(self, ranks: Ranks, terms: int):
-        self._ranks, self._terms = ranks, terms
+    def __init__(self, mesh: Mesh, terms: int):
+        self._ranks, self._terms = mesh.world, terms
+        self._counts = mesh.counts
+        """False on ranks whose samples another rank of the same copy counts."""
 
     def exchange(self, status: RankStatus) -> StepDecision:
         """Exchange messages. All ranks must call this, once before step 0 and once per step."""
@@ -86,6 +88,9 @@ class Control:
         ranks, terms = self._ranks, self._terms
         if ranks.world_size == 1:
             return StepDecision(flags, sums, next_weights, (peak_bytes,))
+        if not self._counts:
+            sums = torch.zeros_like(sums) if isinstance(sums, Tensor) else (0.0,) * terms
+            next_weights = (0.0,) * terms
         peaks = [0.0] * ranks.world_size
         peaks[ranks.rank] = peak_bytes  # A sum of vectors that each have one entry is a gather.
         numbers = [*map(float, flags), *next_weights, *peaks]

@@ -8,10 +8,12 @@ Not here: the kinds that a spec and a node know (``domain.kinds.devices``), one 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
+from torch import Tensor
 
 from lockstep.domain.kinds.devices import DEVICES
 from lockstep.engine.runtime.errors import BadSpecError
@@ -94,3 +96,18 @@ def generator_of(device: torch.device) -> torch.Generator:
     index = device.index if device.index is not None else module.current_device()
     generator: torch.Generator = module.default_generators[index]
     return generator
+
+
+def to_device(batch: Any, device: torch.device) -> Any:
+    """Return a batch with its tensors on ``device``; values without tensors stay as they are."""
+    if not is_accelerator(device):
+        return batch
+    if isinstance(batch, Tensor):
+        return batch.to(device, non_blocking=True)
+    if isinstance(batch, Mapping):
+        return {key: to_device(value, device) for key, value in batch.items()}
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(to_device(value, device) for value in batch))
+    if isinstance(batch, tuple | list):
+        return type(batch)(to_device(value, device) for value in batch)
+    return batch.to(device) if hasattr(batch, "to") else batch

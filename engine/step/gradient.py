@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,9 +28,10 @@ from lockstep.engine.data.task_checks import require_dense
 from lockstep.engine.model.layout import require_agreement
 from lockstep.engine.model.normalization import masked_samples
 from lockstep.engine.model.precision import Precision
+from lockstep.engine.parallel.tensor import TensorParallel
 from lockstep.engine.runtime import randomness
 from lockstep.engine.runtime.control import Sums
-from lockstep.engine.runtime.device import is_accelerator, module_of
+from lockstep.engine.runtime.device import is_accelerator, module_of, to_device
 from lockstep.engine.runtime.errors import BadSpecError, reason_of, release
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.timeline import Timeline
@@ -77,6 +77,8 @@ class GradientStep:
     seed : int
     moved : iterable of str
         Names of the parameters that the task's loss changes by itself.
+    tensor : TensorParallel, optional
+        If the model is cut.
     """
 
     def __init__(
@@ -89,9 +91,11 @@ class GradientStep:
         *,
         seed: int,
         moved: Iterable[str] = (),
+        tensor: TensorParallel | None = None,
     ):
         self._task, self._strategy, self._precision = task, strategy, precision
         self._model, self._ranks, self._seed = strategy.model, ranks, seed
+        self._tensor = tensor
         self.masks = Masks(strategy.model, seed=seed, device=ranks.device)
         """Masks of the model's ``lockstep.Dropout`` layers."""
         self._guard = GradientGuard(strategy.model)
@@ -198,8 +202,12 @@ class GradientStep:
         try:
             self._run_micro_batches(batch, scales, timeline)
             reduced = strategy.finish_reduction()
+            if self._tensor is not None:
+                self._tensor.settle()
         except Exception as error:
-            if not strategy.repeats or reason_of(error) is not Reason.OUT_OF_MEMORY:
+            # The ranks of a tensor group wait inside the forward, which cannot be drained.
+            repeats = strategy.repeats and self._tensor is None
+            if not repeats or reason_of(error) is not Reason.OUT_OF_MEMORY:
                 raise
             release(error)
             strategy.drain()
@@ -381,18 +389,3 @@ class GradientStep:
         """
         if self._on_last_gradient is not None:
             self._on_last_gradient()
-
-
-def to_device(batch: Batch, device: torch.device) -> Any:
-    """Return a batch with its tensors on ``device``; values without tensors stay as they are."""
-    if not is_accelerator(device):
-        return batch
-    if isinstance(batch, Tensor):
-        return batch.to(device, non_blocking=True)
-    if isinstance(batch, Mapping):
-        return {key: to_device(value, device) for key, value in batch.items()}
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*(to_device(value, device) for value in batch))
-    if isinstance(batch, tuple | list):
-        return type(batch)(to_device(value, device) for value in batch)
-    return batch.to(device) if hasattr(batch, "to") else batch

@@ -25,6 +25,7 @@ from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.spec.optimizer import OptimizerClass
 from lockstep.domain.spec.train import Train
 from lockstep.engine.model.layout import require_agreement
+from lockstep.engine.parallel.tensor import TensorParallel
 from lockstep.engine.runtime.control import Sums, numbers_of
 from lockstep.engine.runtime.device import is_accelerator
 from lockstep.engine.runtime.errors import BadSpecError, EngineError, reason_of
@@ -38,8 +39,17 @@ from lockstep.engine.task.interface import Task
 class Optimizer:
     """A torch optimizer driven by the step number."""
 
-    def __init__(self, train: Train, task: Task, strategy: Strategy, *, steps: int):
+    def __init__(
+        self,
+        train: Train,
+        task: Task,
+        strategy: Strategy,
+        *,
+        steps: int,
+        tensor: TensorParallel | None = None,
+    ):
         self._train, self._strategy, self._steps = train, strategy, steps
+        self._tensor = tensor
         groups = task.param_groups(strategy.model)
         _check_groups(groups, strategy.model)
         # Each group's rate relative to the spec's; the schedule multiplies it.
@@ -81,7 +91,7 @@ class Optimizer:
                 section.name,
                 lambda groups: kernels.build(section, groups),
                 self._parameters,
-                self._strategy.kind.optimizer_needs or "",
+                "elements" if self._tensor else self._strategy.kind.optimizer_needs or "",
             )
 
     def make_state(self) -> None:
@@ -110,6 +120,10 @@ class Optimizer:
         share : float
             This rank's part of the whole batch's weight, 0..1.
         """
+        if self._tensor is not None:
+            found = self._strategy.norm(self._tensor.counted(self._parameters), share)
+            whole = self._tensor.norm(found.whole, self._parameters[0].dtype)
+            return Norm(whole, whole)
         gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
         return self._strategy.norm(gradients, share)
 

@@ -27,7 +27,7 @@ import math
 import statistics
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Final
 
 import torch
@@ -35,6 +35,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.training.layout import RankLayout
 from lockstep.engine.runtime.device import is_accelerator, module_of
 from lockstep.engine.runtime.errors import BadSpecError, EngineError
 from lockstep.engine.runtime.ranks import Ranks
@@ -72,6 +73,10 @@ class ReplicaCheck:
             (),
             (),
         )
+        self._slices: Tensor | None = None
+        """True for each parameter of which ranks hold slices; None if there is none."""
+        self._slice_of: list[int] = [0] * ranks.world_size
+        """Index of each rank's slices."""
         self._every = FIRST_STEPS
         self._compared_at: int | None = None
         self._cost: float | None = None
@@ -140,20 +145,34 @@ class ReplicaCheck:
             module_of(self._ranks.device).synchronize(self._ranks.device)
         began = self._clock()
         found = fingerprints(self._parameters)
-        rows = self._exchange([_together(found), self._proposal()])
-        self._every, self._compared_at = rows[0][1], step
+        rows = self._exchange([self._proposal(), *self._summaries(found)])
+        self._every, self._compared_at = rows[0][0], step
         ended = self._clock()
         self._cost, self._last_step = ended - began, ended
-        if len({row[0] for row in rows}) > 1:
+        # Slices are compared with those of the same index.
+        of_slices = {(slice_, *row[2:]) for slice_, row in zip(self._slice_of, rows, strict=True)}
+        if len({row[1] for row in rows}) > 1 or len(of_slices) > len(set(self._slice_of)):
             raise EngineError(
                 Reason.DIVERGED,
                 f"after step {step} the model is no longer the same on all ranks: "
                 f"{self._first_difference(found)}",
             )
 
+    def cut(self, names: Container[str], layout: RankLayout) -> None:
+        """From here on ranks hold slices of these parameters, each index of the layout its own."""
+        self._slices = torch.tensor([name in names for name in self._names])
+        self._slice_of = [layout.place(rank).tensor for rank in range(layout.world_size)]
+
     def stand_down(self) -> None:
         """From here on ranks hold different parts of the model: there is nothing to compare."""
         self._active = False
+
+    def _summaries(self, found: Tensor) -> list[int]:
+        """Return a number for the parameters that all ranks hold, and one for their slices."""
+        if self._slices is None:
+            return [_together(found)]
+        slices = self._slices.to(found.device)
+        return [_together(found[~slices]), _together(found[slices])]
 
     def _proposal(self) -> int:
         """Steps to the comparison after this one, by this rank's clock."""
@@ -178,10 +197,27 @@ class ReplicaCheck:
 
         All ranks must call this.
         """
-        columns: list[list[int]] = self._gathered(found).T.tolist()
-        odd = [index for index, column in enumerate(columns) if len(set(column)) > 1]
+        columns: list[list[int]] = self._gathered(found.to(self._ranks.device)).T.tolist()
+        odd = [
+            (name, differing)
+            for index, (name, column) in enumerate(zip(self._names, columns, strict=True))
+            if (differing := self._differing(index, column))
+        ]
         more = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
-        return f"{self._names[odd[0]]}{more} differs, {_who(columns[odd[0]])}"
+        return f"{odd[0][0]}{more} differs, {_who(odd[0][1])}"
+
+    def _differing(self, index: int, column: list[int]) -> dict[int, int]:
+        """Return the first ranks that should have one value of a parameter and do not."""
+        is_cut = self._slices is not None and bool(self._slices[index])
+        for slice_ in range(max(self._slice_of) + 1 if is_cut else 1):
+            values = {
+                rank: value
+                for rank, value in enumerate(column)
+                if not is_cut or self._slice_of[rank] == slice_
+            }
+            if len(set(values.values())) > 1:
+                return values
+        return {}
 
     def _refuse_structure(self, described: list[str]) -> None:
         everybody = self._ranks.gather(described)
@@ -236,14 +272,14 @@ def _together(found: Tensor) -> int:
     return int((found * _odd(len(found), found.device)).sum())
 
 
-def _who(column: list[int]) -> str:
+def _who(values: dict[int, int]) -> str:
     """Return the ranks that differ, if most of them agree."""
-    usual, count = Counter(column).most_common(1)[0]
-    if 2 * count > len(column):
-        others = [rank for rank, value in enumerate(column) if value != usual]
+    usual, count = Counter(values.values()).most_common(1)[0]
+    if 2 * count > len(values):
+        others = [rank for rank, value in values.items() if value != usual]
         return f"on {_listed(others)} from the {count} others"
     groups: dict[int, list[int]] = {}
-    for rank, value in enumerate(column):
+    for rank, value in values.items():
         groups.setdefault(value, []).append(rank)
     return "between " + " and ".join(_listed(ranks) for ranks in groups.values())
 

@@ -48,15 +48,30 @@ class Block(nn.Module):
 
     def forward(self, x_BTC: Tensor) -> Tensor:
         B, T, C = x_BTC.shape
-        qkv = self.qkv(self.attention_norm(x_BTC)).view(B, T, 3, self.heads, C // self.heads)
+        qkv = self.qkv(self.attention_norm(x_BTC)).view(B, T, 3, -1, C // self.heads)
         query_BHTD, key_BHTD, value_BHTD = qkv.permute(2, 0, 3, 1, 4)
         mixed_BHTD = F.scaled_dot_product_attention(
             query_BHTD, key_BHTD, value_BHTD, is_causal=True
         )
-        mixed_BTC = self.attention_out(mixed_BHTD.transpose(1, 2).reshape(B, T, C))
+        mixed_BTC = self.attention_out(mixed_BHTD.transpose(1, 2).flatten(2))
         x_BTC = x_BTC + self.attention_dropout(mixed_BTC)
         hidden = F.gelu(self.mlp_in(self.mlp_norm(x_BTC)))
         return x_BTC + torch.as_tensor(self.mlp_dropout(self.mlp_out(hidden)))
+
+
+class TokenHead(nn.Module):
+    """Logits by the weight of an embedding, of which it has no other name."""
+
+    def __init__(self, token: nn.Embedding):
+        super().__init__()
+        self._token = (token,)
+
+    @property
+    def weight(self) -> Tensor:
+        return self._token[0].weight
+
+    def forward(self, x_BTC: Tensor) -> Tensor:
+        return F.linear(x_BTC, self.weight)
 
 
 class GPT(nn.Module):
@@ -78,6 +93,7 @@ class GPT(nn.Module):
         self.dropout = Dropout(dropout)
         self.blocks = nn.ModuleList(Block(width, heads, dropout) for _ in range(layers))
         self.norm = nn.LayerNorm(width, bias=False)
+        self.head = TokenHead(self.token)
         for name, parameter in self.named_parameters():
             if parameter.ndim < 2:
                 continue
@@ -92,7 +108,8 @@ class GPT(nn.Module):
         x_BTC = self.dropout(self.token(tokens_BT) + self.position(positions_T))
         for block in self.blocks:
             x_BTC = block(x_BTC)
-        return F.linear(self.norm(x_BTC), self.token.weight)
+        logits_BTV: Tensor = self.head(self.norm(x_BTC))
+        return logits_BTV
 
 
 class TextTask(Task):
@@ -147,6 +164,16 @@ class CausalLM(TextTask):
             dropout=self.args.dropout,
             vocabulary=BYTES if self.args.tokenizer is None else self._tokenizer.get_vocab_size(),
         )
+
+    def tensor_plan(self, model: nn.Module) -> dict[str, str]:  # noqa: ARG002 - of the interface
+        return {
+            "token": "embedding_rowwise",
+            "blocks.*.qkv": "packed_colwise:3",
+            "blocks.*.attention_out": "rowwise",
+            "blocks.*.mlp_in": "colwise",
+            "blocks.*.mlp_out": "rowwise",
+            "head": "colwise_gather_output",
+        }
 
     def dataset(self, split: str) -> Windows:
         return Windows(self._tokens, self.args.context, split=split)

@@ -19,6 +19,9 @@ Activation checkpointing computes a layer again during backward; it gets the mas
 because a use is counted in forwards only. Under ``torch.compile`` the key and the positions are
 tensors, so a step recompiles nothing.
 
+Where ranks hold slices of an activation (``train.parallel``), a slice's elements have the indices
+of the whole, so the masks do not depend on the cut either.
+
 Not here: the assignment of samples to micro-batches (``engine.step.gradient``), operations that
 draw from generators (``engine.runtime.randomness``).
 """
@@ -27,7 +30,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -53,6 +56,16 @@ _LANE_BITS: Final = 16
 _LANE_VALUES: Final = 1 << _LANE_BITS
 _LANE_MASK: Final = _LANE_VALUES - 1
 _LANE_MIN: Final = -(1 << 15)
+
+
+class DropoutCut(NamedTuple):
+    """Cut of an activation over the ranks of a tensor group."""
+
+    dim: int
+    size: int
+    """Number of slices."""
+    part: int
+    """Index of this rank's slice."""
 
 
 class _Current:
@@ -97,9 +110,19 @@ class Dropout(nn.Module):
         self._scale = _LANE_VALUES / (_LANE_VALUES - dropped)
         self._current = _Current()
         self._uses = [0]
+        self._cut: DropoutCut | None = None
         # A tensor, not a number: compiled code that several layers share must not be compiled for
         # each.
         self.register_buffer("_layer", torch.zeros((), dtype=torch.int64), persistent=False)
+
+    @property
+    def cut(self) -> DropoutCut | None:
+        """Cut of its input, if that is a slice: the elements then have the whole's indices."""
+        return self._cut
+
+    @cut.setter
+    def cut(self, cut: DropoutCut | None) -> None:
+        self._cut = cut
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self._threshold == _LANE_MIN:
@@ -123,6 +146,11 @@ class Dropout(nn.Module):
             layer = layer + _signed(use * _USE)
         features = math.prod(x.shape[1:])
         keys_B1 = (rows_B + layer).unsqueeze(1)
+        if self._cut is not None:
+            index = _indices(x, self._cut)
+            return (_lanes(keys_B1 + index // _LANES * COLUMN, index) >= self._threshold).view(
+                x.shape
+            )
         if torch.compiler.is_compiling():
             # One fused loop over the activations, with the same masks. Not a view as int16:
             # inductor's code for it
@@ -131,10 +159,7 @@ class Dropout(nn.Module):
             # symbolically: it has no numbers beyond 64 bits.
             index = torch.arange(features, device=x.device)
             words = torch.bitwise_xor(index // _LANES, layer & 0) * COLUMN
-            lanes = mix(keys_B1 + words) >> (index % _LANES * _LANE_BITS)
-            return (((lanes & _LANE_MASK) ^ -_LANE_MIN) + _LANE_MIN >= self._threshold).view(
-                x.shape
-            )
+            return (_lanes(keys_B1 + words, index) >= self._threshold).view(x.shape)
         words = torch.arange(-(-features // _LANES), device=x.device).mul_(COLUMN)
         lanes = mix(keys_B1 + words).view(torch.int16)[:, :features]
         return (lanes >= self._threshold).view(x.shape)
@@ -155,6 +180,19 @@ class Dropout(nn.Module):
 
     def extra_repr(self) -> str:
         return f"p={self.p}"
+
+
+def _lanes(words: Tensor, index: Tensor) -> Tensor:
+    """Return the lane of each element's word, as its number with a sign."""
+    lanes = mix(words) >> (index % _LANES * _LANE_BITS)
+    return ((lanes & _LANE_MASK) ^ -_LANE_MIN) + _LANE_MIN
+
+
+def _indices(x: Tensor, cut: DropoutCut) -> Tensor:
+    """Return the indices of a slice's elements in the whole activation of a sample."""
+    outer, inner = math.prod(x.shape[1 : cut.dim]), math.prod(x.shape[cut.dim :])
+    first = torch.arange(outer, device=x.device).unsqueeze(1) * (cut.size * inner)
+    return (first + torch.arange(inner, device=x.device) + cut.part * inner).view(-1)
 
 
 def mix(words: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from lockstep.domain.packages import with_extra
 from lockstep.domain.spec.tasks import HfCausalLMArgs
+from lockstep.engine.parallel.plan import matching
 from lockstep.engine.runtime.errors import BadSpecError
 from lockstep.engine.task import text
 from lockstep.engine.task.causal_lm import TextTask, token_cache
@@ -54,6 +55,16 @@ class HfCausalLM(TextTask):
                 folder, local_files_only=True, dtype="float32"
             )
         return model.float()
+
+    def tensor_plan(self, model: nn.Module) -> dict[str, str]:
+        """Return the plan of transformers for the model, with the lines of ``task_args``."""
+        theirs = getattr(model, "tp_plan", None) or {}
+        plan = {line: word for line, word in theirs.items() if matching(model, line)}
+        return {
+            line: word
+            for line, word in (plan | (self.args.tensor_plan or {})).items()
+            if word is not None
+        }
 
     def dataset(self, split: str) -> Windows:
         return Windows(self._tokens, self.args.context, split=split)

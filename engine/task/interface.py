@@ -135,6 +135,20 @@ class Task:
         """
         return torch.zeros(())
 
+    def tensor_plan(self, model: nn.Module) -> dict[str, str]:  # noqa: ARG002 - for overrides
+        """Cut of the model's layers under ``train.parallel.tensor``: a module's name → a word.
+
+        In a name ``*`` stands for one part between dots. The words are those of ``transformers``:
+        ``colwise``, ``packed_colwise:n``, ``colwise_gather_output``, ``rowwise``,
+        ``embedding_rowwise`` and ``replicated_with_grad_allreduce``::
+
+            {"blocks.*.qkv": "packed_colwise:3", "blocks.*.out": "rowwise"}
+
+        By default there is none, and a run with ``tensor`` is refused. A forward must take sizes
+        that are cut, such as the number of heads, from its activations.
+        """
+        return {}
+
     def param_groups(self, model: nn.Module) -> list[dict[str, Any]]:
         """Parameter groups for the optimizer.
 

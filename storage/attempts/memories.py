@@ -15,7 +15,15 @@ from lockstep.storage.db.tables import AssignmentRow, AttemptRow, DeviceRow, Eve
 
 LOOKED_AT_MAX: Final = 200
 """Newest attempts that are searched for a forecast: their specs are read, a few kB each."""
-_SAME: Final = ("task", "task_args", "precision", "strategy", "activation_checkpointing", "compile")
+_SAME: Final = (
+    "task",
+    "task_args",
+    "precision",
+    "strategy",
+    "parallel",
+    "activation_checkpointing",
+    "compile",
+)
 """Fields of ``train`` that decide how much memory a micro-batch takes; of the optimizer it is the
 name."""
 

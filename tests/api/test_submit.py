@@ -29,6 +29,7 @@ def test_a_submitted_job_is_queued_and_has_a_location(api: Api) -> None:
         "micro_batch_size": 8,
         "accumulation_steps": 4,
         "world_size": 2,
+        "tensor": 1,
         "steps": 200,
         "memory": None,
     }

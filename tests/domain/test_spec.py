@@ -61,6 +61,8 @@ BOUNDS: list[tuple[str, list[Any], list[Any]]] = [
         ["ddp", "manual", "data_parallel", "zero1", "fsdp"],
         ["DDP", None, "local_sgd", "diloco"],
     ),
+    ("/train/parallel/tensor", [None, 1], [0, 4097, True]),
+    ("/train/parallel/pipeline", [None, 1], [0, 4097, True]),
     ("/train/strategy/bucket_cap_mb", [None, 0.5, 4096], [0, 4097, True]),
     ("/train/strategy/gradient_as_bucket_view", [True, False, None], [2]),
     ("/train/strategy/static_graph", [True, False], [None, 2]),
@@ -411,6 +413,7 @@ def test_the_interfaces_own_example_is_accepted_and_is_all_there_is() -> None:
     } == set(JobSpec.model_fields)
     assert set(document["train"]) | {
         "epochs",
+        "parallel",
         "loader",
         "stall",
         "debug",

@@ -15,8 +15,13 @@ from tests.domain.documents import changed, train_document
 # pointer: (requested value, words of the refusal, a value that requests nothing)
 LATER: dict[str, tuple[Any, str, Any]] = {
     "/resources/gpus": ({"min": 1, "max": 2}, "elastic jobs", 2),
+    "/train/parallel/pipeline": (2, "pipeline stages", 1),
     "/secrets": (["TOKEN"], "secrets", []),
 }
+
+
+def two_devices() -> dict[str, Any]:
+    return changed(train_document(), "/resources/gpus", 2)
 
 
 def test_this_list_is_the_whole_table() -> None:
@@ -29,7 +34,7 @@ def test_a_missing_feature_is_refused_by_name_with_an_alternative(
 ) -> None:
     asked, what, _ = LATER[pointer]
     with pytest.raises(LockstepError) as caught:
-        read_spec(changed(train_document(), pointer, asked))
+        read_spec(changed(two_devices(), pointer, asked))
     error = caught.value
     assert error.code is ErrorCode.NOT_YET
     assert [(field.pointer, field.value) for field in error.fields] == [(pointer, asked)]

@@ -78,6 +78,14 @@ def test_a_short_run_keeps_the_copies_that_its_ranks_complete(gpus: int, shard: 
     assert (spec.train.strategy.name, spec.train.strategy.shard) == ("fsdp", shard)
 
 
+@pytest.mark.parametrize(("gpus", "kept"), [(1, False), (2, True), (3, False), (4, True)])
+def test_a_short_run_cuts_the_model_where_its_ranks_complete_a_copy(gpus: int, kept: bool) -> None:
+    document: dict[str, Any] = {**examples.SPEC}
+    document["train"] = {**examples.SPEC["train"], "parallel": {"tensor": 2, "pipeline": None}}
+    short = short_document(document, purpose="p", suffix="s", gpus=gpus, steps=2)
+    assert ("parallel" in short["train"]) == kept
+
+
 def test_every_run_is_a_spec_of_the_same_batch_with_its_order() -> None:
     done = Verification({**examples.SPEC, "env": {"A": "b"}}, LAYOUTS, steps=20)
     runs: list[Run] = []

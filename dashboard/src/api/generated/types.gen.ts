@@ -147,6 +147,10 @@ export type BatchPlan = {
      */
     world_size: number;
     /**
+     * Tensor
+     */
+    tensor?: number;
+    /**
      * Steps
      */
     steps?: number | null;
@@ -2676,6 +2680,28 @@ export type Outputs = {
 };
 
 /**
+ * Parallel
+ *
+ * Cut of one copy of the model over several devices.
+ */
+export type Parallel = {
+    /**
+     * Tensor
+     *
+     * Devices that share every layer of one copy of the model: weights are cut, and so is the work
+     * on each sample. They are neighbours on one node. The copies, ``gpus`` / ``tensor``, share the
+     * batch. Null does not cut.
+     */
+    tensor?: number | null;
+    /**
+     * Pipeline
+     *
+     * Stages that share the layers of one copy of the model. Null keeps one.
+     */
+    pipeline?: number | null;
+};
+
+/**
  * PathCode
  *
  * A folder that is already on the nodes.
@@ -3054,6 +3080,11 @@ export type Train = {
      * Number format of forward and backward; parameters are kept in float32.
      */
     precision?: 'fp32' | 'bf16' | 'fp16';
+    /**
+     * Cut of the model. Not written into stored specs by default: programs of the version before do
+     * not know it.
+     */
+    parallel?: Parallel;
     strategy?: Strategy;
     checkpoint?: Checkpoint;
     eval?: Eval;
@@ -3525,6 +3556,10 @@ export type BatchPlanWritable = {
      * World Size
      */
     world_size: number;
+    /**
+     * Tensor
+     */
+    tensor?: number;
     /**
      * Steps
      */

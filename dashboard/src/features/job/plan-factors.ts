@@ -20,7 +20,9 @@ export interface PlanFactors {
 
 export function planFactors(plan: BatchPlan): PlanFactors {
   const { batch_size: batch, world_size: ranks, micro_batch_size: micro, accumulation_steps: steps } = plan;
-  const world = { value: String(ranks), name: ranks === 1 ? "rank" : "ranks" };
+  const copies = ranks / (plan.tensor ?? 1);
+  const unit = copies === ranks ? ["rank", "ranks"] : ["copy", "copies"];
+  const world = { value: String(copies), name: unit[copies === 1 ? 0 : 1] ?? "" };
   if (micro === null || steps === null) {
     return {
       batch,
@@ -28,7 +30,7 @@ export function planFactors(plan: BatchPlan): PlanFactors {
       factors: [world, { value: "auto", name: "micro-batch, chosen by the first attempt" }],
     };
   }
-  const slots = ranks * steps;
+  const slots = copies * steps;
   const exact = batch % slots === 0;
   const smallest = Math.floor(batch / slots);
   const sizes = exact ? String(batch / slots) : `${smallest}–${smallest + 1}`;

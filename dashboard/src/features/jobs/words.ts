@@ -3,11 +3,12 @@ import type { BatchPlan, JobView } from "@/api/generated";
 import { hasEnded } from "@/lib/ended";
 import { duration, number, percentDone } from "@/lib/format";
 
-/** "64 = 2 × 8 × 4": ranks, samples, accumulation steps. An equation only where it is one. */
+/** "64 = 2 × 8 × 4": ranks (or copies of a cut model), samples, accumulation steps. An equation only where it is one. */
 export function planInShort(plan: BatchPlan): string {
   const { batch_size: batch, world_size: ranks, micro_batch_size: micro, accumulation_steps: steps } = plan;
-  if (micro !== null && steps !== null && ranks * micro * steps === batch) {
-    return `${number(batch)} = ${ranks} × ${micro} × ${steps}`;
+  const copies = ranks / (plan.tensor ?? 1);
+  if (micro !== null && steps !== null && copies * micro * steps === batch) {
+    return `${number(batch)} = ${copies} × ${micro} × ${steps}`;
   }
   return `${number(batch)} over ${ranks} ${ranks === 1 ? "rank" : "ranks"}`;
 }

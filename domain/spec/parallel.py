@@ -1,0 +1,146 @@
+"""Section of the spec about the cut of one copy of the model, and errors of such a cut.
+
+Not here: the places of ranks (``domain.training.layout``), the sharing of gradients between copies
+(``domain.spec.strategy``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from pydantic import Field
+
+from lockstep.domain import limits
+from lockstep.domain.errors import FieldError
+from lockstep.domain.spec import tasks
+from lockstep.domain.spec.fields import NO_BOOL, Section
+
+if TYPE_CHECKING:
+    from lockstep.domain.spec.job import JobSpec
+    from lockstep.domain.spec.train import Train
+
+Parts = Annotated[int, Field(ge=1, le=limits.WORLD_SIZE_MAX), NO_BOOL] | None
+_TENSOR: Final = "/train/parallel/tensor"
+
+
+class Parallel(Section):
+    """Cut of one copy of the model over several devices."""
+
+    tensor: Parts = None
+    """Devices that share every layer of one copy of the model: weights are cut, and so is the work
+    on each sample. They are neighbours on one node. The copies, ``gpus`` / ``tensor``, share the
+    batch. Null does not cut."""
+    pipeline: Parts = None
+    """Stages that share the layers of one copy of the model. Null keeps one."""
+
+    @property
+    def tensor_size(self) -> int:
+        """Ranks of one tensor group."""
+        return self.tensor or 1
+
+    @property
+    def ranks_per_copy(self) -> int:
+        """Ranks that hold one copy of the model together."""
+        return self.tensor_size * (self.pipeline or 1)
+
+
+def check_parallel(spec: JobSpec) -> Iterator[FieldError]:
+    """Yield the errors of the cut of a spec's model on the requested ranks."""
+    if spec.train is None or spec.train.parallel.ranks_per_copy == 1:
+        return
+    yield from _wrong_numbers(spec, spec.train.parallel)
+    if spec.train.parallel.tensor_size > 1:
+        yield from _unsupported(spec.train)
+        yield from _indivisible(spec.train)
+
+
+def _wrong_numbers(spec: JobSpec, parallel: Parallel) -> Iterator[FieldError]:
+    gpus, unit, island = spec.resources.gpus, parallel.ranks_per_copy, parallel.tensor_size
+    stated = [("", gpus)] if isinstance(gpus, int) else [("/min", gpus.min), ("/max", gpus.max)]
+    for place, count in stated:
+        if count % unit:
+            below = count - count % unit
+            nearest = f"{below} or {below + unit}" if below else str(unit)
+            yield FieldError(
+                f"/resources/gpus{place}",
+                f"expected a multiple of tensor × pipeline ({unit}), so that each copy of the "
+                f"model is whole, got {count}",
+                count,
+                f"request {nearest} gpus",
+            )
+            return
+        nodes = spec.resources.nodes or 1
+        if count % (nodes * island):
+            yield FieldError(
+                f"/resources/gpus{place}",
+                f"a tensor group stays inside one node: expected a multiple of tensor ({island}) "
+                f"per node, and {count} gpus on {nodes} nodes are {count / nodes:g} each",
+                count,
+                f"request a multiple of {nodes * island} gpus, or other nodes",
+            )
+            return
+
+
+def _unsupported(train: Train) -> Iterator[FieldError]:
+    """Yield what the cut of layers does not work with."""
+    size, strategy = train.parallel.tensor, train.strategy
+    if not strategy.kind.cuts_layers:
+        yield FieldError(
+            "/train/strategy/name",
+            f"{strategy.name} needs the whole model on each rank, and tensor is {size}",
+            strategy.name,
+            "set name: ddp or name: fsdp",
+        )
+    for field, value, why, instead in (
+        (
+            "strategy/compression",
+            strategy.compression if strategy.compression == "powersgd" else None,
+            "the low rank of a slice of a weight depends on tensor",
+            "use compression: bf16, or none",
+        ),
+        (
+            "strategy/shard",
+            strategy.shard,
+            "copies of sharded slices (shard) are not available yet",
+            "omit shard: then all copies share one sharded model",
+        ),
+        ("compile", train.compile or None, "not available yet", "set compile: false"),
+        (
+            "batch/micro_size",
+            "auto" if train.batch.micro_size == "auto" else None,
+            "auto tests sizes on each rank separately, and no rank can compute separately",
+            "set the samples per device and micro-batch, such as micro_size: 8",
+        ),
+    ):
+        if value is not None:
+            yield FieldError(
+                f"/train/{field}", f"with parallel.tensor {size}: {why}", value, instead
+            )
+
+
+def _indivisible(train: Train) -> Iterator[FieldError]:
+    """Yield the sizes of a built-in task's layers that cannot be cut equally."""
+    if tasks.is_own_task(train.task):
+        return
+    size = train.parallel.tensor_size
+    args: Any = tasks.parse_args(train.task, train.task_args)
+    if isinstance(args, tasks.ImageClassificationArgs):
+        yield FieldError(
+            _TENSOR,
+            f"the task {train.task} has no tensor plan",
+            size,
+            "omit it, or write a task with tensor_plan()",
+        )
+    if isinstance(args, tasks.CausalLMArgs):
+        sizes = {"heads": args.heads, "4 × width": 4 * args.width}
+        if args.tokenizer is None:
+            sizes["vocabulary"] = 256
+        for name, count in sizes.items():
+            if count % size:
+                yield FieldError(
+                    _TENSOR,
+                    f"cuts {name} ({count}) of {train.task} into {size} unequal parts",
+                    size,
+                    f"use a divisor of {count}",
+                )

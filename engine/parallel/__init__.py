@@ -1,0 +1,1 @@
+"""Cut of the layers of one model over several ranks: plan, slices, messages, whole tensors."""

@@ -1,0 +1,111 @@
+"""Messages of a tensor group, and their gradients.
+
+A cut layer has a whole input and a whole output, equal on all ranks of the group. Between a
+``copied`` input and a ``reduced`` or ``gathered`` output each rank computes its slice. The gradient
+of a copy is the sum of what the slices contribute; the gradient of a sum or a concatenation is
+known to every rank already (Shoeybi et al., arXiv 1909.08053).
+
+All ranks of the group must call these functions in the same order.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+class TensorGroup:
+    """Ranks that hold slices of the same layers, as seen by one of them.
+
+    Parameters
+    ----------
+    group : ProcessGroup
+    index : int
+        Index of this rank's slices.
+    """
+
+    def __init__(self, group: dist.ProcessGroup, index: int):
+        self.group, self.index, self.size = group, index, group.size()
+        self._last: tuple[weakref.ref[Tensor], weakref.ref[Tensor]] | None = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TensorGroup:
+        return self
+
+    def copied(self, whole: Tensor) -> Tensor:
+        """Return the input of a cut layer. Its gradient is summed over the ranks.
+
+        Layers that follow each other with the same input (query, key and value) share one copy, and
+        so one sum.
+        """
+        if not (torch.is_grad_enabled() and whole.requires_grad):
+            return whole
+        if self._last is not None:
+            before, shared = (each() for each in self._last)
+            if before is whole and shared is not None:
+                return shared
+        copied: Tensor = _Copied.apply(whole, self.group)  # type: ignore[no-untyped-call]
+        self._last = weakref.ref(whole), weakref.ref(copied)
+        return copied
+
+    def reduced(self, part: Tensor) -> Tensor:
+        """Return the sum of every rank's part of an output."""
+        found: Tensor = _Reduced.apply(part, self.group)  # type: ignore[no-untyped-call]
+        return found
+
+    def gathered(self, slice_: Tensor) -> Tensor:
+        """Return every rank's slice of an output, one after the other in the last dimension."""
+        found: Tensor = _Gathered.apply(slice_, self)  # type: ignore[no-untyped-call]
+        return found
+
+    def sum_up(self, tensor: Tensor) -> None:
+        """Add up a tensor over the ranks, in place."""
+        dist.all_reduce(tensor, group=self.group)
+
+    def send_first(self, tensor: Tensor) -> None:
+        """Replace a tensor by that of the first rank, in place."""
+        dist.broadcast(tensor, group=self.group, group_src=0)
+
+
+def _summed(part: Tensor, group: dist.ProcessGroup) -> Tensor:
+    whole = part.detach().clone(memory_format=torch.contiguous_format)
+    dist.all_reduce(whole, group=group)
+    return whole
+
+
+class _Copied(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, whole: Tensor, group: dist.ProcessGroup) -> Tensor:
+        ctx.group = group
+        return whole.view_as(whole)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return _summed(gradient, ctx.group), None
+
+
+class _Reduced(torch.autograd.Function):
+    @staticmethod
+    def forward(_: Any, part: Tensor, group: dist.ProcessGroup) -> Tensor:
+        return _summed(part, group)
+
+    @staticmethod
+    def backward(_: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient, None
+
+
+class _Gathered(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, slice_: Tensor, group: TensorGroup) -> Tensor:
+        ctx.first, ctx.width = group.index * slice_.shape[-1], slice_.shape[-1]
+        own = slice_.detach().contiguous()
+        every = [torch.empty_like(own) for _ in range(group.size)]
+        dist.all_gather(every, own, group=group.group)
+        return torch.cat(every, -1)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient.narrow(-1, ctx.first, ctx.width).contiguous(), None

@@ -1,0 +1,153 @@
+"""Slices of a tensor that several ranks hold together, and the way back to parts of the whole.
+
+A cut divides one dimension into equal slices, one per rank. With n packs, each of n equal blocks of
+the dimension is divided, so that a rank holds its slice of the query, of the key and of the value.
+
+Not here: the parameters that are cut (``engine.parallel.cut``).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from lockstep.domain.training.layout import RankLayout, RankPlace
+from lockstep.domain.training.plan import part
+from lockstep.engine.runtime.scattered import Scattered
+
+Parts = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Cut of one parameter, and of the moments of its shape."""
+
+    dim: int
+    size: int
+    """Number of slices."""
+    packs: int = 1
+
+    def ranges(self, whole: int, index: int) -> list[tuple[int, int]]:
+        """Return the bounds of a slice in a dimension of this length, in order."""
+        block, width = whole // self.packs, whole // self.packs // self.size
+        first = [pack * block + index * width for pack in range(self.packs)]
+        return [(start, start + width) for start in first]
+
+    def take(self, whole: Tensor, index: int) -> Tensor:
+        """Return a copy of a slice."""
+        pieces = [
+            whole.narrow(self.dim, start, stop - start)
+            for start, stop in self.ranges(whole.shape[self.dim], index)
+        ]
+        return torch.cat(pieces, self.dim).contiguous()
+
+    def whole_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of a tensor with slices of this shape."""
+        return tuple(
+            length * (self.size if dim == self.dim else 1) for dim, length in enumerate(shape)
+        )
+
+
+def whole_of(
+    value: Tensor | Scattered,
+    cut: Cut | None,
+    layout: RankLayout,
+    place: RankPlace,
+    group: dist.ProcessGroup,
+) -> Tensor | Scattered:
+    """Return a tensor of this rank's strategy as a part of the whole one.
+
+    The ranks of a tensor group must call this together, for the same tensors.
+
+    Parameters
+    ----------
+    value : Tensor or Scattered
+        A tensor that is whole but for the cut, or parts of it by the index of a copy.
+    cut : Cut, optional
+        None, if every rank of the tensor group holds the same.
+    layout : RankLayout
+    place : RankPlace
+        Of this rank.
+    group : ProcessGroup
+        Its tensor group.
+    """
+    if isinstance(value, Tensor):
+        if cut is None:
+            return value
+        held: Parts = ((0, value.numel()),)
+        own = value.contiguous() if place.copy == 0 else None
+    else:
+        held, own = value.parts, value.own
+    if cut is None:
+        parts = tuple((layout.rank(RankPlace(0, copy, 0)), count) for copy, count in held)
+        return Scattered(value.dtype, value.shape, parts, own if place.tensor == 0 else None)
+    shape = cut.whole_shape(tuple(value.shape))
+    if cut.dim == 0:
+        return Scattered(value.dtype, shape, _in_order(held, cut, layout), own)
+    rows_of = dict(held)
+    width = math.prod(value.shape[1:])
+    if own is not None:
+        rows = rows_of[place.copy] // width
+        own = _by_rows(own.reshape(rows, -1), shape, cut, place.tensor, group)
+    return Scattered(value.dtype, shape, _by_copy(held, width, shape, layout), own)
+
+
+def _in_order(held: Parts, cut: Cut, layout: RankLayout) -> Parts:
+    """Return the parts of a tensor whose rows are cut, in the order of the whole one.
+
+    A rank's part of a block of rows is the intersection of the block with what it holds.
+    """
+    block = sum(count for _, count in held) // cut.packs
+    parts: list[tuple[int, int]] = []
+    for pack in range(cut.packs):
+        for index in range(cut.size):
+            at = 0
+            for copy, count in held:
+                common = min(at + count, (pack + 1) * block) - max(at, pack * block)
+                if common > 0:
+                    parts.append((layout.rank(RankPlace(0, copy, index)), common))
+                at += count
+    return tuple(parts)
+
+
+def _by_copy(held: Parts, width: int, shape: tuple[int, ...], layout: RankLayout) -> Parts:
+    """Return the parts of a tensor whose rows were divided over each tensor group."""
+    whole = math.prod(shape[1:])
+    return tuple(
+        (layout.rank(RankPlace(0, copy, index)), (stop - start) * whole)
+        for copy, count in held
+        for index in range(layout.tensor)
+        for start, stop in [part(count // width, layout.tensor, index)]
+        if stop > start
+    )
+
+
+def _by_rows(
+    own: Tensor, shape: tuple[int, ...], cut: Cut, index: int, group: dist.ProcessGroup
+) -> Tensor | None:
+    """Exchange slices of the columns of some rows for some of these rows, whole.
+
+    Rank 0 writes the elements of a file in their order, so each rank needs neighbours.
+    """
+    count, width = own.shape
+    rows = [part(count, cut.size, each) for each in range(cut.size)]
+    mine = rows[index][1] - rows[index][0]
+    received = own.new_empty(cut.size * mine * width)
+    dist.all_to_all_single(
+        received,
+        own.contiguous().reshape(-1),
+        [mine * width] * cut.size,
+        [(stop - start) * width for start, stop in rows],
+        group=group,
+    )
+    whole = own.new_empty(mine, shape[1])
+    for each, columns in enumerate(received.view(cut.size, mine, width)):
+        at = 0
+        for start, stop in cut.ranges(shape[1], each):
+            whole[:, start:stop] = columns[:, at : at + stop - start]
+            at += stop - start
+    return whole if mine else None

@@ -1,0 +1,125 @@
+"""Places of ranks in a layout, by enumeration, and the refusals of layouts that cannot be."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+
+from lockstep.domain.spec.job import JobSpec
+from lockstep.domain.spec.parallel import check_parallel
+from lockstep.domain.training.layout import RankLayout, RankPlace
+from lockstep.domain.training.plan import BatchPlan, plan_of
+from tests.domain.documents import changed, train_document
+
+LAYOUTS = list(product((1, 2, 3), (1, 2, 4), (1, 2)))
+
+
+@pytest.mark.parametrize(("copies", "tensor", "pipeline"), LAYOUTS)
+def test_every_rank_has_its_place_and_groups(copies: int, tensor: int, pipeline: int) -> None:
+    layout = RankLayout.of(copies * tensor * pipeline, tensor, pipeline)
+    # Stages are outermost, tensor ranks neighbours.
+    places = [RankPlace(*each) for each in product(range(pipeline), range(copies), range(tensor))]
+    assert [layout.place(rank) for rank in range(layout.world_size)] == places
+    assert [layout.rank(place) for place in places] == list(range(layout.world_size))
+    for groups, same in (
+        (layout.tensor_groups(), lambda place: (place.stage, place.copy)),
+        (layout.data_groups(), lambda place: (place.stage, place.tensor)),
+    ):
+        assert sorted(rank for group in groups for rank in group) == list(range(len(places)))
+        for group in groups:
+            assert [
+                r for r, place in enumerate(places) if same(place) == same(places[group[0]])
+            ] == [*group]
+    counting = [places[rank].copy for rank in range(len(places)) if layout.counts(rank)]
+    assert counting == list(range(copies)), "one rank of each copy"
+
+
+@pytest.mark.parametrize(("world_size", "tensor"), [(3, 2), (1, 2), (6, 4)])
+def test_an_incomplete_copy_is_no_layout(world_size: int, tensor: int) -> None:
+    with pytest.raises(
+        ValueError, match=f"{world_size} ranks are no multiple of .* \\({tensor}\\)"
+    ):
+        RankLayout.of(world_size, tensor)
+
+
+@pytest.mark.parametrize(("copies", "tensor"), [(1, 2), (2, 2), (3, 4)])
+def test_copies_divide_the_batch_as_so_many_ranks(copies: int, tensor: int) -> None:
+    cut, whole = (
+        BatchPlan(
+            batch_size=7,
+            micro_batch_size=2,
+            accumulation_steps=1,
+            world_size=copies * each,
+            tensor=each,
+        ).settled(2)
+        for each in (tensor, 1)
+    )
+    assert [cut.micro_batches(copy) for copy in range(copies)] == [
+        whole.micro_batches(rank) for rank in range(copies)
+    ]
+    assert cut.accumulation_steps == whole.accumulation_steps
+    assert cut.sentence().endswith(f" on {copies * tensor} ranks, tensor {tensor}")
+
+
+def spec(resources: dict[str, Any], **train: Any) -> JobSpec:
+    document = changed(train_document(), "/resources", resources)
+    for name, value in train.items():
+        document = changed(document, f"/train/{name}", value)
+    return JobSpec.model_validate(document)
+
+
+def refusals(resources: dict[str, Any], **train: Any) -> list[str]:
+    found = check_parallel(spec(resources, **train))
+    return [f"{each.pointer}: {each.message} → {each.next_step}" for each in found]
+
+
+TWO = {"tensor": 2}
+
+
+@pytest.mark.parametrize(
+    ("resources", "train", "words"),
+    [
+        ({"gpus": 6}, {"parallel": {"tensor": 4}}, "(4), so that each copy of the model is whole, got 6 → request 4 or 8"),
+        ({"gpus": 6}, {"parallel": {"tensor": 2, "pipeline": 2}}, "request 4 or 8"),
+        ({"gpus": 1}, {"parallel": TWO}, "got 1 → request 2 gpus"),
+        ({"gpus": {"min": 3, "max": 4}}, {"parallel": TWO}, "/resources/gpus/min: expected"),
+        ({"gpus": {"min": 2, "max": 5}}, {"parallel": TWO}, "/resources/gpus/max: expected"),
+        ({"gpus": 6, "nodes": 2}, {"parallel": TWO}, "a tensor group stays inside one node: expected a multiple of tensor (2) per node"),
+        ({"gpus": 2}, {"parallel": TWO, "strategy": {"name": "zero1"}}, "zero1 needs the whole model"),
+        ({"gpus": 2}, {"parallel": TWO, "strategy": {"name": "fsdp", "shard": 2}}, "/train/strategy/shard: "),
+        ({"gpus": 2}, {"parallel": TWO, "strategy": {"compression": "powersgd"}, "steps": 300}, "depends on tensor"),
+        ({"gpus": 2}, {"parallel": TWO, "compile": True}, "/train/compile: "),
+        ({"gpus": 2}, {"parallel": TWO, "batch": {"size": 8}}, "/train/batch/micro_size: "),
+        ({"gpus": 3}, {"parallel": {"tensor": 3}}, "cuts heads (4) of causal_lm into 3 unequal parts"),
+        ({"gpus": 2}, {"parallel": TWO, "task": "image_classification"}, "has no tensor plan"),
+    ],
+)  # fmt: skip
+def test_a_cut_that_cannot_be_is_refused_with_the_numbers(
+    resources: dict[str, Any], train: dict[str, Any], words: str
+) -> None:
+    found = refusals(resources, **train)
+    assert any(words in each for each in found), found
+
+
+@pytest.mark.parametrize(
+    ("resources", "train"),
+    [
+        ({"gpus": 3}, {}),
+        ({"gpus": 3}, {"parallel": {"tensor": 1, "pipeline": 1}}),
+        ({"gpus": 4}, {"parallel": TWO}),
+        ({"gpus": 8, "nodes": 2}, {"parallel": {"tensor": 4}, "strategy": {"name": "fsdp"}}),
+        ({"gpus": 2}, {"parallel": TWO, "strategy": {"compression": "bf16"}}),
+    ],
+)
+def test_other_layouts_are_accepted(resources: dict[str, Any], train: dict[str, Any]) -> None:
+    assert refusals(resources, **train) == []
+
+
+def test_the_copies_of_the_model_share_the_batch() -> None:
+    plan = plan_of(spec({"gpus": 4}, parallel=TWO))
+    assert plan is not None
+    assert (
+        plan.sentence() == "64 = 2 copies × 8 samples × 4 accumulation steps on 4 ranks, tensor 2"
+    )

@@ -1,0 +1,184 @@
+"""Runs of the small language model on ranks of the pool, with a cut."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from lockstep.domain.spec.parallel import Parallel
+from lockstep.domain.spec.train import Train
+from lockstep.domain.training.plan import BatchPlan
+from lockstep.engine.data.loader import Batches
+from lockstep.engine.loop.trainer import Trainer
+from lockstep.engine.parallel.collectives import TensorGroup
+from lockstep.engine.parallel.cut import cut_model
+from lockstep.engine.parallel.tensor import TensorParallel
+from lockstep.engine.preflight import additivity_check, uncut
+from lockstep.engine.preflight.additivity_check import Checked
+from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.mesh import Mesh, mesh_of
+from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.step.replicas import ReplicaCheck
+from lockstep.engine.task.dropout import Dropout
+from lockstep.engine.task.interface import Task
+from tests.engine.parallel.small_lm import ITEMS, PLAN, initial, item, loss_of
+
+Mutate = Callable[[], contextlib.AbstractContextManager[None]]
+
+
+class Items(Dataset[Any]):
+    def __len__(self) -> int:
+        return ITEMS
+
+    def __getitem__(self, index: int) -> Any:
+        return item(index)
+
+
+class SmallTask(Task):
+    """Own task with a tensor plan."""
+
+    not_state = ("micro_batches", "plan")
+
+    def __init__(self, plan: dict[str, str] | None = None):
+        self.micro_batches: list[list[int]] = []
+        self.plan = PLAN if plan is None else plan
+
+    def model(self) -> nn.Module:
+        return initial(Dropout)
+
+    def tensor_plan(self, model: nn.Module) -> dict[str, str]:
+        return self.plan
+
+    def dataset(self, split: str) -> Dataset[Any]:
+        return Items()
+
+    def weight(self, batch: Any) -> float:
+        return float((batch[2] != -100).sum())
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        if model.training:
+            self.micro_batches.append(batch[0].tolist())
+        return loss_of(model, batch[1], batch[2])
+
+
+class Drawing(SmallTask):
+    """Has torch's dropout inside its cut MLP."""
+
+    def model(self) -> nn.Module:
+        return initial(nn.Dropout)
+
+
+def train(
+    ranks: Ranks,
+    settings: dict[str, Any],
+    folder: Path,
+    mutate: Mutate | None = None,
+    task: Task | None = None,
+) -> list[list[int]]:
+    """Run the engine once; return the ids of each micro-batch of the training."""
+    spec = Train.model_validate({"task": "own.py:SmallTask", "task_args": {}, **settings})
+    tensor = spec.parallel.tensor_size
+    plan = BatchPlan(
+        batch_size=spec.batch.size,
+        micro_batch_size=spec.batch.micro_size,
+        accumulation_steps=1,
+        world_size=ranks.world_size,
+        tensor=tensor,
+    ).settled(spec.batch.micro_size)
+    folder.mkdir(parents=True, exist_ok=True)
+    task = task or SmallTask()
+    # The check of the loss sees the whole model alone.
+    additive = mock.patch.object(additivity_check, "check", return_value=Checked())
+    with additive, mutate() if mutate else contextlib.nullcontext():
+        trainer = Trainer(spec, plan, task, ranks, folder)
+        loop, begun = trainer._train, []
+
+        def from_here() -> bool:
+            begun.append(len(getattr(task, "micro_batches", [])))
+            return loop()
+
+        trainer._train = from_here  # type: ignore[method-assign] # micro-batches of the checks are left out
+        trainer.run()
+    return getattr(task, "micro_batches", [])[begun[0] :]
+
+
+def refused(ranks: Ranks, settings: dict[str, Any], folder: Path, plan: dict[str, str]) -> None:
+    """Run a task with another plan, which must raise."""
+    train(ranks, settings, folder, task=SmallTask(plan))
+
+
+def diverged(ranks: Ranks, name: str) -> str:
+    """Change a number on rank 3 of two copies; return the message of the comparison."""
+    mesh = mesh_of(ranks, Parallel(tensor=2))
+    assert mesh.tensor is not None
+    model = initial(Dropout)
+    check = ReplicaCheck(model, ranks)
+    cut = cut_model(model, PLAN, TensorGroup(mesh.tensor, mesh.place.tensor))
+    check.cut(cut.cuts, mesh.layout)
+    check.compare(1)
+    if ranks.rank == 3:
+        model.get_parameter(name).data.view(-1)[0] += 1
+    try:
+        check.compare(2)
+    except EngineError as error:
+        return str(error)
+    return ""
+
+
+# --- wrong rules
+
+
+@contextlib.contextmanager
+def unchecked() -> Iterator[None]:
+    with mock.patch.object(uncut, "_difference", return_value=""):
+        yield
+
+
+@contextlib.contextmanager
+def dropout_unaware_of_the_cut() -> Iterator[None]:
+    ignored = property(lambda self: None, lambda self, cut: None)
+    with mock.patch.object(Dropout, "cut", ignored):
+        yield
+
+
+@contextlib.contextmanager
+def unaware_and_unchecked() -> Iterator[None]:
+    with dropout_unaware_of_the_cut(), unchecked():
+        yield
+
+
+@contextlib.contextmanager
+def norm_of_every_rank() -> Iterator[None]:
+    """Count what all ranks of a tensor group hold once per rank."""
+
+    def all_of_them(self: TensorParallel, parameters: Any) -> list[Tensor]:
+        return [each.grad for each in parameters if each.grad is not None]
+
+    with mock.patch.object(TensorParallel, "counted", all_of_them):
+        yield
+
+
+@contextlib.contextmanager
+def weights_of_every_rank() -> Iterator[None]:
+    """Count the weights and losses of a copy once per rank."""
+    with mock.patch.object(Mesh, "counts", True):
+        yield
+
+
+@contextlib.contextmanager
+def data_per_rank() -> Iterator[None]:
+    """Give each rank a shard, as if it had a copy of the model."""
+    build = Batches.__init__
+
+    def by_rank(self: Batches, *arguments: Any, rank: int, **more: Any) -> None:
+        build(self, *arguments, rank=(rank + torch.distributed.get_rank()) % 2, **more)
+
+    with mock.patch.object(Batches, "__init__", by_rank):
+        yield
