@@ -28,6 +28,24 @@ from lockstep.storage.series import figures, series_query, tails
 router = APIRouter(prefix="/v1/jobs/{reference}", tags=["history"], dependencies=guarded)
 
 
+AttemptsParameter = Annotated[
+    series_query.Attempts,
+    Field(
+        description="`current` hides points of steps that a later attempt repeated, and is one "
+        "curve. `visible` has the same points, with a curve for each attempt. `all` has each "
+        "whole attempt."
+    ),
+]
+MaxPointsParameter = Annotated[
+    int,
+    Field(
+        ge=1,
+        le=limits.SERIES_POINTS_MAX,
+        description="Maximum per series; longer series are aggregated into buckets.",
+    ),
+]
+
+
 class PointsQuery(BaseModel, extra="forbid"):
     """Selection of points."""
 
@@ -42,14 +60,7 @@ class PointsQuery(BaseModel, extra="forbid"):
     to_step: Annotated[int | None, Field(ge=0, lt=2**62, description="Last step, inclusive.")] = (
         None
     )
-    attempts: Annotated[
-        series_query.Attempts,
-        Field(
-            description="`current` hides points of steps that a later attempt repeated, and is one "
-            "curve. `visible` has the same points, with a curve for each attempt. `all` has each "
-            "whole attempt."
-        ),
-    ] = "current"
+    attempts: AttemptsParameter = "current"
 
     def wanted(self) -> list[str] | None:
         return split(self.names) or None
@@ -58,14 +69,7 @@ class PointsQuery(BaseModel, extra="forbid"):
 class MetricsQuery(PointsQuery):
     """Selection of points, with a maximum number."""
 
-    max_points: Annotated[
-        int,
-        Field(
-            ge=1,
-            le=limits.SERIES_POINTS_MAX,
-            description="Maximum per series; longer series are aggregated into buckets.",
-        ),
-    ] = 1_000
+    max_points: MaxPointsParameter = 1_000
 
 
 class JobMetricsQuery(MetricsQuery):

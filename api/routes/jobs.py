@@ -20,22 +20,22 @@ from starlette.types import Scope
 
 from lockstep.api import changes
 from lockstep.api.access import Controls, Grant, Reads, Submits, guarded
-from lockstep.api.http import conditional, tags
+from lockstep.api.http import conditional
 from lockstep.api.http.body import Document
 from lockstep.api.http.openapi import SPEC_BODY
 from lockstep.api.http.problems import documented
-from lockstep.api.jobs import placing, submitting
-from lockstep.api.jobs.views import JobRelations, job_tag, job_view, job_views, starts_of
+from lockstep.api.jobs import placing, submitting, versions
+from lockstep.api.jobs.views import JobRelations, job_view, job_views
 from lockstep.api.parts import AppStateDep
 from lockstep.broker.messages import StopAssignment, WakeScheduler
 from lockstep.domain import limits
 from lockstep.domain.audit import Action
 from lockstep.domain.life.lifecycle import AssignmentState
 from lockstep.domain.views import JobView, PlanView
-from lockstep.storage.attempts import attempts, nodes
+from lockstep.storage.attempts import attempts
 from lockstep.storage.control import agreed_timings
 from lockstep.storage.db.tables import JobRow
-from lockstep.storage.jobs import change_feed, jobs, removal, stopping
+from lockstep.storage.jobs import jobs, removal, stopping
 
 
 class JobsRoute(APIRoute):
@@ -157,25 +157,15 @@ def get_job(
     reference: Reference, request: Request, app_state: AppStateDep, grant: Reads
 ) -> Response:
     among = grant.readable
-    with app_state.database.look_jobs() as look:
-        mark = jobs.mark(look, reference, among=among)
-        known = nodes.any_ever(look) if mark.is_unseen else None
-    batches = {}
-    if mark.was_placed:
-        with app_state.database.look_series() as look:
-            batches = change_feed.counts(look, [mark.id])
-    starts = starts_of(app_state.estimates, [mark])
-    tag = conditional.tag_of(
-        *job_tag(mark, batches.get(mark.id, 0)), known, starts.get(mark.id), *tags.seen_by(among)
-    )
+    version = versions.read(app_state.database, app_state.estimates, reference, among=among)
+    tag = conditional.tag_of(*version.parts)
     if (same := conditional.unchanged(request, tag)) is not None:
         return same
 
     def answer() -> bytes:
-        job = grant.find_job(app_state, mark.id)
-        return (
-            job_views(app_state.database, [job], starts, among=among)[0].model_dump_json().encode()
-        )
+        job = grant.find_job(app_state, version.id)
+        (view,) = job_views(app_state.database, [job], version.starts, among=among)
+        return view.model_dump_json().encode()
 
     return app_state.rendered.answer(request, tag, answer)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal, TypeVar
 
-from sqlalchemy import Select, bindparam, insert, select
+from sqlalchemy import Connection, Select, bindparam, func, insert, select
 from sqlalchemy.orm import Session
 
 from lockstep.storage.db.clock import db_now
@@ -26,6 +26,9 @@ _LOCKED: Final = (
 _EVENT: Final = table_of(EventRow)
 _THERE: Final = select(_EVENT.c.id).where(_EVENT.c.origin == bindparam("of_origin"))
 _ADDED: Final = insert(table_of(EventRow)).values(at=db_now())
+_NEWEST: Final = select(func.coalesce(func.max(_EVENT.c.id), 0)).where(
+    _EVENT.c.job_id == bindparam("of_job")
+)
 
 
 def add(
@@ -74,6 +77,11 @@ def page_ids(
 ) -> list[int]:
     """Return the ids of that page, which identify it: events never change."""
     return list(session.scalars(_walk(select(EventRow.id), job_id, order, beyond).limit(limit)))
+
+
+def newest_id(connection: Connection, job_id: str) -> int:
+    """Return the id of the job's newest event; 0 without one."""
+    return connection.execute(_NEWEST, {"of_job": job_id}).scalar_one()
 
 
 def _walk(selected: Select[T], job_id: str, order: Order, beyond: int | None) -> Select[T]:

@@ -170,8 +170,23 @@ def _counts(
     return found
 
 
+def joined(earlier: str, later: str) -> str | None:
+    """Return ``later`` with what ``earlier`` has read of other series.
+
+    A reader who selects other series for a while then goes on where it was with the first ones.
+    None if the cursor would be longer than a cursor may be.
+    """
+    hidden, counts = _decode(later)
+    both = _packed(hidden, {**_decode(earlier)[1], **counts})
+    return both if len(both) <= CURSOR_LENGTH_MAX else None
+
+
 def _encode(hidden: bytes, counts: Mapping[str, int]) -> str:
-    entries = b"".join(_ENTRY.pack(_short(name), count) for name, count in counts.items())
+    return _packed(hidden, {_short(name): count for name, count in counts.items()})
+
+
+def _packed(hidden: bytes, counts: Mapping[bytes, int]) -> str:
+    entries = b"".join(_ENTRY.pack(short, count) for short, count in counts.items())
     return base64.urlsafe_b64encode(hidden + entries).rstrip(b"=").decode()
 
 

@@ -57,6 +57,7 @@ TABLE: dict[str, tuple[str, str]] = {
     ),
     "GET /v1/jobs/{reference}/metrics": _READ,
     "GET /v1/jobs/{reference}/series": _READ,
+    "GET /v1/jobs/{reference}/live": _READ,
     "GET /v1/jobs/{reference}/metrics/download": _READ,
     "GET /v1/jobs/{reference}/attempts": _READ,
     "GET /v1/jobs/{reference}/spec": _READ,
@@ -374,6 +375,15 @@ def test_reasons_and_events_name_no_foreign_job(team: Team) -> None:
         {"job": None, "needs": 2},
     )
     assert team.ask("admin", "GET", f"/v1/jobs/{own}").json()["reason"] == reason
+    followed = {
+        caller: team.ask(caller, "GET", f"/v1/jobs/{own}/live") for caller in ("admin", "member")
+    }
+    assert followed["member"].json()["job"] == shown
+    assert foreign in followed["admin"].text
+    assert foreign not in followed["member"].text
+    tag = followed["admin"].headers["ETag"]
+    again = team.ask("member", "GET", f"/v1/jobs/{own}/live", headers={"If-None-Match": tag})
+    assert (again.status_code, again.text) == (200, followed["member"].text)
     assert foreign not in team.ask("member", "GET", "/v1/queue").text
 
 

@@ -9,7 +9,7 @@ from sqlalchemy import event, update
 
 from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.life.timings import Timings
-from lockstep.storage.attempts import attempts, checkpoints, nodes
+from lockstep.storage.attempts import attempts, checkpoints, events, nodes
 from lockstep.storage.attempts.attempts import Claim
 from lockstep.storage.control import agreed_timings
 from lockstep.storage.db.clock import db_now
@@ -31,6 +31,7 @@ def addresses(job_id: str) -> list[str]:
         "/logs?tail=1",
         "/metrics",
         "/checkpoints",
+        "/live?names=train/loss",
     )
     lists = ("/v1/jobs", "/v1/jobs?state=queued&limit=1", "/v1/queue", "/v1/nodes")
     return [*lists, *(f"/v1/jobs/{job_id}{part}" for part in parts)]
@@ -93,6 +94,7 @@ def story(api: Api) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield f"{job}/checkpoints", lambda: publish(api, claim, 10)
     yield f"{job}/checkpoints", lambda: publish(api, claim, 20)
     yield f"{job}/checkpoints", lambda: prune(api, job_id)
+    yield f"{job}/live?names=train/loss", lambda: warn(api, job_id)  # no new version of the job
     yield "/v1/nodes", lambda: api.http.post("/v1/nodes/n1/drain").raise_for_status()
     yield "/v1/nodes", lambda: quarantine(api)
     yield "/v1/nodes", lambda: api.http.post("/v1/nodes/n1/resume").raise_for_status()
@@ -123,6 +125,13 @@ def publish(api: Api, claim: Claim, step: int) -> None:
             bytes=1,
             sha256=sha256,
             final=False,
+        )
+
+
+def warn(api: Api, job_id: str) -> None:
+    with api.database.jobs() as session:
+        events.add(
+            session, job_id=job_id, attempt=1, kind="warning", message="slow", actor="node:n1"
         )
 
 

@@ -51,7 +51,7 @@ OPERATIONS = {
     *("listNodes", "drainNode", "resumeNode", "livez", "readyz", "scrapeMetrics"),
     *("signIn", "signOut", "getSession", "listSessions", "endSession"),
     *("changePassword", "acceptInvitation", "listAudit", "exportAudit", "getUsage"),
-    *("getShares", "getWhy"),
+    *("getShares", "getWhy", "getJobLive"),
 }
 """Names from which clients are generated. A name in this list never disappears."""
 

@@ -579,6 +579,53 @@ export type JobGroup = {
 };
 
 /**
+ * JobLiveView
+ *
+ * A job, its series, and their points and its events since the given cursor.
+ */
+export type JobLiveView = {
+    job: JobView;
+    /**
+     * Summaries
+     *
+     * As `listJobSeries` lists them; null if they were not requested.
+     */
+    summaries: Array<SeriesSummary> | null;
+    /**
+     * Series
+     *
+     * Points of the requested series.
+     */
+    series: Array<SeriesView>;
+    /**
+     * Events
+     *
+     * Oldest first.
+     */
+    events: Array<EventView>;
+    /**
+     * Older Events
+     *
+     * In a complete answer, the `cursor` of older events for `listJobEvents` with
+     * `order=newest`; null if there are none.
+     */
+    older_events: string | null;
+    /**
+     * Cursor
+     *
+     * Pass it as ``since`` to get data that is stored later.
+     */
+    cursor: string;
+    /**
+     * Complete
+     *
+     * True if points and events replace those of any answer before; false if they are only those
+     * since the given cursor. A series that no answer before had is always complete.
+     */
+    complete: boolean;
+};
+
+/**
  * JobPage
  *
  * One page of jobs, with their number.
@@ -3568,6 +3615,53 @@ export type BatchPlanWritable = {
 };
 
 /**
+ * JobLiveView
+ *
+ * A job, its series, and their points and its events since the given cursor.
+ */
+export type JobLiveViewWritable = {
+    job: JobViewWritable;
+    /**
+     * Summaries
+     *
+     * As `listJobSeries` lists them; null if they were not requested.
+     */
+    summaries: Array<SeriesSummary> | null;
+    /**
+     * Series
+     *
+     * Points of the requested series.
+     */
+    series: Array<SeriesView>;
+    /**
+     * Events
+     *
+     * Oldest first.
+     */
+    events: Array<EventView>;
+    /**
+     * Older Events
+     *
+     * In a complete answer, the `cursor` of older events for `listJobEvents` with
+     * `order=newest`; null if there are none.
+     */
+    older_events: string | null;
+    /**
+     * Cursor
+     *
+     * Pass it as ``since`` to get data that is stored later.
+     */
+    cursor: string;
+    /**
+     * Complete
+     *
+     * True if points and events replace those of any answer before; false if they are only those
+     * since the given cursor. A series that no answer before had is always complete.
+     */
+    complete: boolean;
+};
+
+/**
  * JobPage
  *
  * One page of jobs, with their number.
@@ -5181,6 +5275,89 @@ export type ListJobEventsResponses = {
 };
 
 export type ListJobEventsResponse = ListJobEventsResponses[keyof ListJobEventsResponses];
+
+export type GetJobLiveData = {
+    body?: never;
+    path: {
+        /**
+         * Reference
+         *
+         * An id, a prefix or suffix of at least 4 characters of an id, a name (the newest job of that name), or `last`.
+         */
+        reference: string;
+    };
+    query?: {
+        /**
+         * Names
+         *
+         * Names of series whose points are requested, repeated or separated by commas. Default: none. Later requests may name others.
+         */
+        names?: Array<string>;
+        /**
+         * Attempts
+         *
+         * `current` hides points of steps that a later attempt repeated, and is one curve. `visible` has the same points, with a curve for each attempt. `all` has each whole attempt.
+         */
+        attempts?: 'current' | 'visible' | 'all';
+        /**
+         * Max Points
+         *
+         * Maximum per series; longer series are aggregated into buckets.
+         */
+        max_points?: number;
+        /**
+         * Summaries
+         *
+         * False leaves out metadata and figures of the series.
+         */
+        summaries?: boolean;
+        /**
+         * Since
+         *
+         * `cursor` of the previous response, with the same `attempts` and `max_points`.
+         */
+        since?: string | null;
+    };
+    url: '/v1/jobs/{reference}/live';
+};
+
+export type GetJobLiveErrors = {
+    /**
+     * The bearer token is missing or wrong.
+     */
+    401: Problem;
+    /**
+     * The job or upload does not exist.
+     */
+    404: Problem;
+    /**
+     * Invalid value; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * Internal error; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+};
+
+export type GetJobLiveError = GetJobLiveErrors[keyof GetJobLiveErrors];
+
+export type GetJobLiveResponses = {
+    /**
+     * Successful Response
+     */
+    200: JobLiveView;
+};
+
+export type GetJobLiveResponse = GetJobLiveResponses[keyof GetJobLiveResponses];
 
 export type GetSeriesData = {
     body?: never;
