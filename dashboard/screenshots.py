@@ -91,7 +91,7 @@ def pages(jobs: list[dict[str, Any]]) -> dict[str, str]:
         "logs": of["running"] and f"/jobs/{of['running']}?tab=logs",
         "compare": len(twins) > 1 and f"/compare?jobs={quote(json.dumps(twins[:8]))}",
         "submit": "/submit",
-        "nodes": "/nodes",
+        "cluster": "/cluster",
         "queue": "/queue",
         "settings": "/settings",
     }

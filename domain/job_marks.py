@@ -1,4 +1,4 @@
-"""Body of a request that gives a job labels, a note and a star.
+"""Body of a request that gives a job labels, a note, a star and a priority.
 
 Not here: the labels of a spec (``domain.spec.job``).
 """
@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool
 
 from lockstep.domain import limits
 from lockstep.domain.schema_docs import Described
-from lockstep.domain.spec.fields import no_nul
+from lockstep.domain.spec.fields import NO_BOOL, no_nul
 
 LabelKey = Annotated[
     str, Field(min_length=1, max_length=limits.LABEL_KEY_CHARS_MAX), AfterValidator(no_nul)
@@ -31,3 +31,5 @@ class JobMarks(Described, BaseModel):
     """Text for readers of the job; empty or null removes it."""
     starred: StrictBool | None = None
     """A star that all readers see."""
+    priority: Annotated[int, Field(ge=0, le=100), NO_BOOL] | None = None
+    """Order among the jobs of its project, for a job that has not ended. The spec keeps its own."""

@@ -206,7 +206,11 @@ class NodeView(View):
     state: Literal["ready", "draining", "quarantined", "leaving", "lost"]
     """``leaving``: its agent was stopped in order, and no other is there yet."""
     reason: str | None = None
-    """Reason for its quarantine: it gets no jobs until an operator resumes it."""
+    """Reason for its quarantine or its drain: it gets no jobs until an operator resumes it."""
+    since: datetime | None = None
+    """Time of its quarantine or its drain."""
+    drained_by: str | None = None
+    """Person who drained it."""
     seen_at: datetime
     """Time of its agent's last heartbeat."""
     devices: list[DeviceView]

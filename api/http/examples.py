@@ -185,8 +185,8 @@ _AUDIT: Final = AuditView(
     target="gpu-a",
     outcome=AuditOutcome.OK,
     detail={
-        "before": {"draining": False, "quarantine": None},
-        "after": {"draining": True, "quarantine": None},
+        "before": {"draining": False, "drain_reason": None, "quarantine": None},
+        "after": {"draining": True, "drain_reason": "new power supply", "quarantine": None},
     },
 )
 

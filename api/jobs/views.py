@@ -327,10 +327,14 @@ def node_view(node: NodeRow, mentions: Mentions, *, now: float, lease_seconds: f
     jobs of :func:`jobs_of`.
     """
     devices = [device for device in node.devices if device.present]
+    at = node.quarantined_at
+    why = node.drain_reason if at is None else node.quarantine
     return NodeView(
         name=node.name,
         state=node_state(node, now=now, lease_seconds=lease_seconds),
-        reason=None if node.quarantine is None else mentions.text(node.quarantine),
+        reason=None if why is None else mentions.text(why),
+        since=moment_or_none(node.drained_at if at is None else at),
+        drained_by=node.drained_by if at is None else None,
         seen_at=moment(node.seen_at),
         devices=[
             DeviceView(
@@ -352,7 +356,7 @@ def node_view(node: NodeRow, mentions: Mentions, *, now: float, lease_seconds: f
 def jobs_of(rows: Sequence[NodeRow]) -> Iterator[str | None]:
     """Yield all texts and ids that the views of nodes have of jobs."""
     for row in rows:
-        yield row.quarantine
+        yield from (row.quarantine, row.drain_reason)
         yield from (device.job_id for device in row.devices)
 
 

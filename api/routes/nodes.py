@@ -10,7 +10,7 @@ from functools import partial
 from typing import Annotated, Any
 
 import structlog
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 
 from lockstep.api import changes
 from lockstep.api.access import ChangesNodes, Grant, ReadsNodes, guarded
@@ -19,6 +19,7 @@ from lockstep.api.http.problems import documented
 from lockstep.api.jobs.views import jobs_of, node_view
 from lockstep.api.parts import AppState, AppStateDep
 from lockstep.broker.messages import WakeScheduler
+from lockstep.domain import limits
 from lockstep.domain.audit import Action
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.views import NodeView, Page
@@ -32,6 +33,14 @@ log = structlog.get_logger("api")
 
 NodeName = Annotated[
     str, Path(min_length=1, max_length=255, description="Full name of a node.", examples=["gpu-a"])
+]
+DrainReason = Annotated[
+    str | None,
+    Query(
+        max_length=limits.DRAIN_REASON_CHARS_MAX,
+        description="Reason, for readers of the node.",
+        examples=["new power supply"],
+    ),
 ]
 
 
@@ -65,8 +74,12 @@ def list_nodes(
     summary="Stop placing jobs on a node; running jobs continue",
     responses=documented(403, 404, 507),
 )
-def drain(name: NodeName, app_state: AppStateDep, grant: ChangesNodes) -> NodeView:
-    _change(app_state, grant, Action.NODE_DRAIN, name, partial(nodes.set_draining, draining=True))
+def drain(
+    name: NodeName, app_state: AppStateDep, grant: ChangesNodes, reason: DrainReason = None
+) -> NodeView:
+    why = (reason or "").strip() or None
+    drained = partial(nodes.set_draining, draining=True, reason=why, by=grant.actor)
+    _change(app_state, grant, Action.NODE_DRAIN, name, drained)
     log.info("a node is drained", node=name, actor=grant.actor)
     return _view(app_state, name, grant)
 

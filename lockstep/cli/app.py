@@ -73,6 +73,12 @@ COMMANDS: Final = (
         _JOBS,
     ),
     (
+        "priority",
+        "lockstep.cli.jobs.stopping:priority",
+        "Change the priority of jobs.",
+        _JOBS,
+    ),
+    (
         "rm",
         "lockstep.cli.jobs.rm:rm",
         "Delete jobs that have ended, with their metrics, logs, files and checkpoints.",

@@ -269,12 +269,14 @@ class Client(Account, FilesMethods, PeopleMethods, WaitingMethods):
         labels: Mapping[str, str | None] | None = None,
         note: str | None = None,
         starred: bool | None = None,
+        priority: int | None = None,
     ) -> JobView:
-        """Change the labels, the note and the star of a job.
+        """Change the labels, the note, the star and the priority of a job.
 
-        What is not given stays. None as the value removes a label, and an empty text the note.
+        What is not given stays. None as the value removes a label, and an empty text the note. A
+        job that has ended keeps its priority.
         """
-        given = {"labels": labels, "note": note, "starred": starred}
+        given = {"labels": labels, "note": note, "starred": starred, "priority": priority}
         body = {name: value for name, value in given.items() if value is not None}
         return self.transport.change("PATCH", _job(reference), JobView, body)
 
@@ -504,9 +506,13 @@ class Client(Account, FilesMethods, PeopleMethods, WaitingMethods):
     def nodes(self) -> list[NodeView]:
         return list(self._pages("/v1/nodes", Page[NodeView]))
 
-    def drain_node(self, node: str) -> NodeView:
-        """Drain a node: it gets no more work, and its running jobs continue."""
-        return self.transport.post(f"/v1/nodes/{quote(node, safe='')}/drain", NodeView)
+    def drain_node(self, node: str, *, reason: str | None = None) -> NodeView:
+        """Drain a node: it gets no more work, and its running jobs continue.
+
+        Readers of the node see the reason.
+        """
+        path = f"/v1/nodes/{quote(node, safe='')}/drain"
+        return self.transport.post(path, NodeView, params=_given(reason=reason))
 
     def resume_node(self, node: str) -> NodeView:
         """Give a node work again that was drained or quarantined."""

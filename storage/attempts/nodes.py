@@ -33,6 +33,7 @@ FAILURES_MAX: Final = 1_000
 """Limit of failures that one query reads, the newest."""
 EVER: Final = select(func.count()).select_from(table_of(DeviceRow))
 """Number of all devices that were ever registered."""
+_NOT_DRAINED: Final = {"drain_reason": None, "drained_by": None, "drained_at": None}
 
 
 @dataclass(frozen=True)
@@ -126,19 +127,23 @@ def is_leaving() -> ColumnElement[bool]:
 
 def exclusion(session: Session, name: str) -> dict[str, Any] | None:
     """Return why a node gets no work, and lock it; None if it is not registered."""
-    found = select(NodeRow.draining, NodeRow.quarantine).where(NodeRow.name == name)
+    found = select(NodeRow.draining, NodeRow.drain_reason, NodeRow.quarantine)
+    found = found.where(NodeRow.name == name)
     row = session.execute(found.with_for_update()).one_or_none()
     return None if row is None else dict(row._mapping)
 
 
-def set_draining(session: Session, name: str, draining: bool) -> bool:
-    """Drain a node, or end its drain; running jobs continue.
+def set_draining(
+    session: Session, name: str, draining: bool, *, reason: str | None = None, by: str | None = None
+) -> bool:
+    """Drain a node for a reason, or end its drain; running jobs continue.
 
     Return False if it is not registered.
     """
-    return (
-        changed(session, update(NodeRow).where(NodeRow.name == name).values(draining=draining)) == 1
-    )
+    values: dict[str, Any] = {"draining": draining, **_NOT_DRAINED}
+    if draining:
+        values |= {"drain_reason": reason, "drained_by": by, "drained_at": db_now()}
+    return changed(session, update(NodeRow).where(NodeRow.name == name).values(values)) == 1
 
 
 def resume(session: Session, name: str) -> bool:
@@ -146,7 +151,7 @@ def resume(session: Session, name: str) -> bool:
 
     Return False if it is not registered.
     """
-    ready = {"draining": False, "quarantine": None, "quarantined_at": None}
+    ready = {"draining": False, "quarantine": None, "quarantined_at": None, **_NOT_DRAINED}
     if changed(session, update(NodeRow).where(NodeRow.name == name).values(ready)) == 0:
         return False
     forgive(session, name)
@@ -247,6 +252,9 @@ def marks(session: Session) -> Marks:
         NodeRow.version,
         NodeRow.offers,
         NodeRow.draining,
+        NodeRow.drain_reason,
+        NodeRow.drained_by,
+        NodeRow.drained_at,
         NodeRow.quarantine,
         NodeRow.quarantined_at,
         NodeRow.left_at,

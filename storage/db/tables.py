@@ -240,6 +240,10 @@ class NodeRow(JobsBase):
     offers: Mapped[list[str]] = mapped_column(JSON, default=list, server_default="[]")
     """Names that jobs can need, sorted; empty of an agent of the version before."""
     draining: Mapped[bool] = mapped_column(default=False)
+    drain_reason: Mapped[LongText | None]
+    """In the words of the person who drained it."""
+    drained_by: Mapped[str | None] = mapped_column(Name)
+    drained_at: Mapped[float | None]
     quarantine: Mapped[LongText | None]
     """Reason of the quarantine, which lasts until a user resumes the node."""
     quarantined_at: Mapped[float | None]

@@ -1,4 +1,4 @@
-"""Marks that people give a job: labels, a note and a star. They change nothing of its training.
+"""Marks that people give a job: labels, a note, a star and a priority; nothing of its training.
 
 Not here: finding jobs by them (``storage.jobs.conditions``).
 """
@@ -13,7 +13,9 @@ from sqlalchemy.orm import Session
 
 from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
 from lockstep.domain.job_marks import JobMarks
+from lockstep.domain.life.lifecycle import TERMINAL
 from lockstep.domain.limits import LABELS_PER_JOB_MAX
+from lockstep.storage.attempts import events
 from lockstep.storage.db.dialects import run, table_of, write
 from lockstep.storage.db.listing_tables import JobLabelRow
 from lockstep.storage.db.tables import JobRow
@@ -21,7 +23,9 @@ from lockstep.storage.db.tables import JobRow
 _LABELLED: Final = insert(table_of(JobLabelRow))
 
 
-def give(session: Session, job_id: str, marks: JobMarks) -> tuple[JobRow, dict[str, Any]] | None:
+def give(
+    session: Session, job_id: str, marks: JobMarks, *, actor: str
+) -> tuple[JobRow, dict[str, Any]] | None:
     """Give a job marks.
 
     Other marks of the same request that come at once wait for each other.
@@ -34,7 +38,8 @@ def give(session: Session, job_id: str, marks: JobMarks) -> tuple[JobRow, dict[s
     Raises
     ------
     LockstepError
-        ``INVALID`` if it would have too many labels.
+        ``INVALID`` if it would have too many labels; ``CONFLICT`` for another priority of a job
+        that has ended.
     """
     job = session.scalars(
         select(JobRow)
@@ -42,17 +47,25 @@ def give(session: Session, job_id: str, marks: JobMarks) -> tuple[JobRow, dict[s
         .with_for_update()
         .execution_options(populate_existing=True)
     ).one()
-    before: dict[str, Any] = {"labels": labels_of(job), "note": job.note, "starred": job.starred}
+    before: dict[str, Any] = {
+        "labels": labels_of(job),
+        "note": job.note,
+        "starred": job.starred,
+        "priority": job.priority,
+    }
     after: dict[str, Any] = {
         "labels": _labels(before["labels"], marks.labels or {}),
         "note": before["note"] if "note" not in marks.model_fields_set else marks.note or None,
         "starred": before["starred"] if marks.starred is None else marks.starred,
+        "priority": before["priority"] if marks.priority is None else marks.priority,
     }
     if after == before:
         return None
     if after["labels"] != before["labels"]:
         write(session, delete(JobLabelRow).where(JobLabelRow.job_id == job_id))
         add_labels(session, job_id, after["labels"])
+    if after["priority"] != before["priority"]:
+        _give_priority(session, job, after["priority"], actor)
     differing = [name for name in after if after[name] != before[name]]
     changed = update(JobRow).where(JobRow.id == job_id)
     values = {name: after[name] for name in differing}
@@ -62,6 +75,25 @@ def give(session: Session, job_id: str, marks: JobMarks) -> tuple[JobRow, dict[s
         "before": {name: before[name] for name in differing},
         "after": values,
     }
+
+
+def _give_priority(session: Session, job: JobRow, priority: int, actor: str) -> None:
+    """Add the event of another priority. The caller writes the value."""
+    if job.state in TERMINAL:
+        raise LockstepError(
+            ErrorCode.CONFLICT,
+            f"job {job.id} has already ended; its priority cannot be changed",
+            next_step="A clone can have another: lockstep clone JOB --set priority=N",
+        )
+    events.add(
+        session,
+        job_id=job.id,
+        attempt=None,
+        kind="priority",
+        message=f"{actor} changed the priority from {job.priority} to {priority}",
+        actor=actor,
+        data={"before": job.priority, "after": priority},
+    )
 
 
 def labels_of(job: JobRow) -> dict[str, str]:

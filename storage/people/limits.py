@@ -18,6 +18,7 @@ from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
 from lockstep.domain.life.lifecycle import JobState
 from lockstep.domain.people_views import ProjectLimitsView
 from lockstep.domain.spec.job import JobSpec
+from lockstep.domain.spec.reading import invalid
 from lockstep.storage.attempts import nodes
 from lockstep.storage.db.dialects import run, table_of
 from lockstep.storage.db.people_tables import MembershipRow, ProjectRow
@@ -124,12 +125,30 @@ def check(row: ProjectRow | None, spec: JobSpec, service: ServiceLimits) -> Iter
         if most is not None and gpus > most:
             message = f"{at_most} {most} devices {of_what}, got {gpus}"
             yield FieldError("/resources/gpus", message, gpus, _STEP)
-    if row.priority_max is not None and priority > row.priority_max:
-        message = f"{at_most} {row.priority_max}, got {priority}"
-        yield FieldError("/priority", message, priority, _STEP)
+    yield from check_priority(row, priority)
     longest = row.timeout_max_seconds
     if longest is not None and (seconds is None or seconds > longest):
         yield _too_long(f"project {row.name}", longest, seconds)
+
+
+def check_priority(row: ProjectRow, priority: int) -> Iterator[FieldError]:
+    """Yield an error for a priority that the project does not allow."""
+    if row.priority_max is not None and priority > row.priority_max:
+        message = f"project {row.name} allows at most {row.priority_max}, got {priority}"
+        yield FieldError("/priority", message, priority, _STEP)
+
+
+def refuse_raise(row: ProjectRow | None, before: int, priority: int) -> None:
+    """Refuse a higher priority that the project does not allow.
+
+    Raises
+    ------
+    LockstepError
+        ``invalid``.
+    """
+    refused = () if row is None else tuple(check_priority(row, priority))
+    if refused and priority > before:
+        raise invalid(refused)
 
 
 def _stop_in_time(spec: JobSpec) -> Iterator[FieldError]:

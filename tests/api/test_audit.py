@@ -245,10 +245,12 @@ def test_a_repeated_submit_has_no_row(api: Api) -> None:
 
 
 def test_a_row_has_the_state_before_and_after(api: Api) -> None:
-    api.http.post(f"/v1/nodes/{node(api)}/drain")
+    api.http.post(f"/v1/nodes/{node(api)}/drain?reason=fan")
     (row,) = rows(api.database)
-    states = [{"draining": draining, "quarantine": None} for draining in (False, True)]
-    assert row.detail == dict(zip(("before", "after"), states, strict=True))
+    assert row.detail == {
+        "before": {"draining": False, "drain_reason": None, "quarantine": None},
+        "after": {"draining": True, "drain_reason": "fan", "quarantine": None},
+    }
 
 
 def test_a_new_token_of_the_installation_has_a_row(database: Database, tmp_path: Path) -> None:

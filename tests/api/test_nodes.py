@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from datetime import datetime
+
 import pytest
 
 from lockstep.broker.messages import WakeScheduler
@@ -19,6 +22,24 @@ def test_a_drained_node_gets_no_more_work_and_a_resumed_one_does(api: Api) -> No
     assert (answer.status_code, answer.json()["state"]) == (200, "ready")
     assert api.notifications.sent == [WakeScheduler()]
     assert scenes.place(api.database, scenes.submit(api.database)) is not None
+
+
+def test_a_drain_has_a_reason_and_a_person_until_the_node_is_resumed(api: Api) -> None:
+    scenes.add_node(api.database)
+    node = api.http.post("/v1/nodes/n1/drain", params={"reason": " new power supply "}).json()
+    assert (node["reason"], node["drained_by"]) == ("new power supply", "ada")
+    assert abs(datetime.fromisoformat(node["since"]).timestamp() - time.time()) < 60
+    assert api.http.get("/v1/nodes").json()["items"] == [node]
+    with api.database.jobs() as session:
+        nodes.quarantine(session, "n1", "it failed 2 jobs")
+    [node] = api.http.get("/v1/nodes").json()["items"]
+    assert (node["reason"], node["drained_by"]) == ("it failed 2 jobs", None)
+    for change in ("resume", "drain"):
+        node = api.http.post(f"/v1/nodes/n1/{change}").json()
+        assert node["reason"] is None
+        assert (node["since"] is None) is (node["drained_by"] is None) is (change == "resume")
+    refused = api.http.post("/v1/nodes/n1/drain", params={"reason": "x" * 201})
+    problem(refused, 422, "invalid")
 
 
 def test_a_quarantined_node_has_a_reason_until_it_is_resumed(api: Api) -> None:

@@ -226,6 +226,16 @@ def test_a_node_is_drained_and_resumed_by_name(
     said = lockstep("nodes", command, "node-1")
     assert said.out == ""
     assert f"node-1 is {state}" in said.err
+    if command == "drain":
+        lockstep("nodes", "drain", "node-1", "--reason", "new fan")
+        assert server.asked[-1].query == {"reason": ["new fan"]}
+
+
+def test_a_priority_is_given_to_each_job(lockstep: CommandLine, server: ReplayServer) -> None:
+    for reference in ("a", "b"):
+        server.on("PATCH", f"/v1/jobs/{reference}", examples.job())
+    assert lockstep("priority", "80", "a", "b").code == 0
+    assert [asked.json() for asked in server.asked] == [{"priority": 80}] * 2
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def test_a_job_is_found_by_part_of_name_id_or_owner(visitor: Visitor, jobs: dict
     expect(field).to_have_value("")
     row(visitor, "going").get_by_role("link", name="night", exact=True).click()
     expect(names(visitor)).to_have_text(["going"])
-    visitor.go("/nodes", "Nodes").page.get_by_role("link", name="Jobs on this node").click()
+    visitor.go("/cluster", "Cluster").page.get_by_role("link", name="Jobs on this node").click()
     expect(row(visitor, "going")).to_be_visible()
     expect(row(visitor, "waiting")).to_be_hidden()
     visitor.is_accessible()

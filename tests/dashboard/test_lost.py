@@ -101,7 +101,7 @@ def test_a_tab_of_an_older_build_is_loaded_again_once(visitor: Visitor) -> None:
             loads.append(request.url)
         if loads:
             route.continue_()
-        elif "NodesPage" in request.url:
+        elif "ClusterPage" in request.url:
             route.fulfill(status=404, body="gone")
         elif urlsplit(request.url).path == "/":
             route.fulfill(
@@ -112,14 +112,14 @@ def test_a_tab_of_an_older_build_is_loaded_again_once(visitor: Visitor) -> None:
             route.continue_()
 
     page.route("**/*", after_an_upgrade)
-    page.get_by_role("link", name="Nodes", exact=True).click()
+    page.get_by_role("link", name="Cluster", exact=True).click()
     expect(page.get_by_text("This page failed")).to_be_hidden(timeout=60_000)
     until(lambda: page.wait_for_timeout(50) is None and loads, 60, "the tab loading the new pages")
-    if not page.url.endswith("/nodes"):
+    if not page.url.endswith("/cluster"):
         # The cursor was on the link, which loads its page ahead. So the tab was reloaded at its
         # position.
-        page.get_by_role("link", name="Nodes", exact=True).click()
-    visitor.sees_heading("Nodes")
+        page.get_by_role("link", name="Cluster", exact=True).click()
+    visitor.sees_heading("Cluster")
     assert len(loads) == 1
 
 
@@ -127,11 +127,11 @@ def test_a_page_that_cannot_be_loaded_is_retried_without_losing_the_tab(visitor:
     visitor.expects("ERR_FAILED|ERR_INTERNET|Failed to fetch|preload|Failed to load|error")
     page = visitor.go("/jobs", "Jobs").page
     page.context.set_offline(True)
-    page.get_by_role("link", name="Nodes", exact=True).click()
+    page.get_by_role("link", name="Cluster", exact=True).click()
     alert = page.get_by_role("alert").filter(has_text="This page failed")
     expect(alert).to_be_visible()
     alert.get_by_role("button", name="Retry").click()
     expect(alert).to_contain_text("Lockstep does not answer")
     page.context.set_offline(False)
     alert.get_by_role("button", name="Retry").click()
-    visitor.sees_heading("Nodes")
+    visitor.sees_heading("Cluster")

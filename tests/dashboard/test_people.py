@@ -146,7 +146,7 @@ def test_the_menu_of_a_person_has_the_pages_of_the_own_rights(
     signed_out: Visitor, lockstep: Service, token: str
 ) -> None:
     mine = session_of(lockstep, "ben")
-    page = signed_out.keep(mine).go("/nodes", "Nodes").page
+    page = signed_out.keep(mine).go("/cluster", "Cluster").page
     opener, menu = signed_out.button("ben"), page.get_by_role("menu")
     opener.focus()
     signed_out.press("Enter")
@@ -168,7 +168,7 @@ def test_the_menu_of_a_person_has_the_pages_of_the_own_rights(
     page.get_by_role("menuitem", name="Sign out").click()
     signed_out.sees_heading("Sign in")
     assert status_of(lockstep, mine) == 401
-    signed_out.keep(token).go("/nodes", "Nodes").button("admin").click()
+    signed_out.keep(token).go("/cluster", "Cluster").button("admin").click()
     expect(menu.get_by_role("menuitem")).to_have_text(
         ["Account", "Tokens", "Projects", "People", "Audit", "Settings", "Sign out"]
     )

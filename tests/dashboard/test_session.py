@@ -40,8 +40,8 @@ def test_only_the_right_token_opens_the_door(signed_out: Visitor, token: str) ->
     assert kept(signed_out.page) == [None, None]
     signed_out.is_accessible()
     sign_in(signed_out, token)
-    signed_out.sees_heading("Nodes")
-    assert signed_out.address == "/nodes"
+    signed_out.sees_heading("Cluster")
+    assert signed_out.address == "/cluster"
     assert kept(signed_out.page) == [token, None]
 
 
@@ -193,7 +193,7 @@ def test_every_page_has_a_key_and_the_help_lists_it(visitor: Visitor) -> None:
     expect(help_).to_be_hidden()
     for key, address in (
         ("q", "/queue"),
-        ("n", "/nodes"),
+        ("n", "/cluster"),
         ("c", "/compare"),
         ("s", "/submit"),
         ("j", "/jobs"),

@@ -137,8 +137,8 @@ def test_a_member_sees_the_own_jobs_alone(
         expect(section).to_contain_text(f"{own.project}-waits")
         expect(section).to_contain_text("holds" if mine else "behind a job of another project")
         shows_none_of(visitor, other.words)
-        visitor.go("/nodes", "Nodes")
-        devices = page.get_by_role("list", name="Devices of").get_by_role("listitem")
+        visitor.go("/cluster", "Cluster")
+        devices = page.get_by_role("table", name="Devices of").get_by_role("row")
         expect(devices.filter(has_text="free")).to_have_count(3)
         expect(devices.filter(has_text="a job of another project")).to_have_count(1 - mine)
         expect(devices.get_by_role("link", name=f"{own.project}-curve")).to_have_count(mine)
@@ -201,7 +201,7 @@ def test_a_viewer_is_offered_nothing_that_is_refused(
         expect(names(visitor)).to_contain_text(["zebra-waits", "zebra-curve"])
         for address, heading in (
             *((f"/jobs/{zebra.shown}", "zebra-curve"), (f"/jobs/{zebra.waiting}", "zebra-waits")),
-            *(("/queue", "Queue"), ("/nodes", "Nodes"), ("/projects", "Projects")),
+            *(("/queue", "Queue"), ("/cluster", "Cluster"), ("/projects", "Projects")),
         ):
             visitor.go(address, heading)
             rest(visitor)

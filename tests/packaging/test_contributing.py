@@ -91,7 +91,7 @@ KINDS: dict[str, Kind] = {
         beside={"domain/spec/feature_gate.py", f"{FORM}/TrainFields.tsx"},
     ),
     "An endpoint with a page": Kind(
-        r"""drainNode|DrainNode|set_draining|/drain"|client\.drain_node\b|DrainDialog|NodesPage|["']/nodes["']""",
+        r"""drainNode|DrainNode|set_draining|/drain"|client\.drain_node\b|DrainDialog|ClusterPage|["']/cluster["']""",
         elsewhere={"dashboard/src/features/queue/QueuePage.tsx": "links to the page"},
         beside={
             *("api/app.py", "api/http/examples.py", "api/http/tags.py", "domain/views.py"),

@@ -58,11 +58,19 @@ const submit = createRoute({
   validateSearch: only(readSubmitStart),
   component: lazyRouteComponent(() => import("@/features/submit/SubmitPage"), "SubmitPage"),
 });
+const cluster = createRoute({
+  getParentRoute: () => root,
+  path: "/cluster",
+  staticData: { page: { name: "Cluster", key: "n", place: "head" } },
+  component: lazyRouteComponent(() => import("@/features/cluster/ClusterPage"), "ClusterPage"),
+});
+/** Address of the version before. */
 const nodes = createRoute({
   getParentRoute: () => root,
   path: "/nodes",
-  staticData: { page: { name: "Nodes", key: "n", place: "head" } },
-  component: lazyRouteComponent(() => import("@/features/nodes/NodesPage"), "NodesPage"),
+  beforeLoad: () => {
+    throw redirect({ to: "/cluster", replace: true });
+  },
 });
 const queue = createRoute({
   getParentRoute: () => root,
@@ -108,7 +116,7 @@ const audit = createRoute({
   component: lazyRouteComponent(() => import("@/features/people/AuditPage"), "AuditPage"),
 });
 
-const work = [home, jobs, job, queue, nodes, compare, submit] as const;
+const work = [home, jobs, job, queue, cluster, nodes, compare, submit] as const;
 const team = [account, tokens, projects, people, audit, settings] as const;
 const routeTree = root.addChildren([...work, ...team]);
 

@@ -1,4 +1,4 @@
-"""``cancel``, ``pause``, ``resume`` and ``requeue``.
+"""``cancel``, ``pause``, ``resume``, ``requeue`` and ``priority``.
 
 Not here: the end of a job (``lockstep.cli.jobs.jobs.wait``).
 """
@@ -137,6 +137,25 @@ def requeue(
         return client.requeue(reference, avoid=avoid or (), now=now)
 
     return _for_each("requeue", jobs, request, output, connection)
+
+
+def priority(
+    value: int, *jobs: str, output: Output = Output(), connection: Connection = Connection()
+) -> ExitCode:
+    """Change the priority of jobs that have not ended: their order in the queue of their project.
+
+    Parameters
+    ----------
+    value
+        From 0 to 100, where 100 goes first.
+    jobs
+        Each by its id, a unique beginning or end of that, its name, or last.
+    """
+
+    def request(client: Client, reference: str) -> JobView:
+        return client.mark(reference, priority=value)
+
+    return _for_each("priority", jobs, request, output, connection)
 
 
 def _for_each(

@@ -54,16 +54,20 @@ def nodes(*, output: Output = Output(), connection: Connection = Connection()) -
 
 
 @app.command
-def drain(node: str, /, *, connection: Connection = Connection()) -> ExitCode:
+def drain(
+    node: str, /, *, reason: str | None = None, connection: Connection = Connection()
+) -> ExitCode:
     """Drain a node: it gets no more work, and its running jobs continue.
 
     Parameters
     ----------
     node
         Its whole name.
+    reason
+        Reason, which all readers of the node see.
     """
     with connection.client() as client:
-        found = client.drain_node(node)
+        found = client.drain_node(node, reason=reason)
     say(
         f"{found.name} is {found.state} and gets no new jobs; undo this with: lockstep nodes "
         f"resume {found.name}"

@@ -83,9 +83,9 @@ export const getJob = <ThrowOnError extends boolean = false>(options: Options<Ge
 });
 
 /**
- * Change the labels, the note and the star of a job
+ * Change the labels, the note, the star and the priority of a job
  *
- * They change nothing of the training, and the spec stays as it was submitted.
+ * They change nothing of the training, and the spec stays as it was submitted. A job that has ended keeps its priority.
  */
 export const markJob = <ThrowOnError extends boolean = false>(options: Options<MarkJobData, ThrowOnError>): RequestResult<MarkJobResponses, MarkJobErrors, ThrowOnError> => (options.client ?? client).patch<MarkJobResponses, MarkJobErrors, ThrowOnError>({
     security: [{ scheme: 'bearer', type: 'http' }],

@@ -1167,9 +1167,21 @@ export type NodeView = {
     /**
      * Reason
      *
-     * Reason for its quarantine: it gets no jobs until an operator resumes it.
+     * Reason for its quarantine or its drain: it gets no jobs until an operator resumes it.
      */
     reason?: string | null;
+    /**
+     * Since
+     *
+     * Time of its quarantine or its drain.
+     */
+    since?: string | null;
+    /**
+     * Drained By
+     *
+     * Person who drained it.
+     */
+    drained_by?: string | null;
     /**
      * Seen At
      *
@@ -3354,6 +3366,12 @@ export type JobMarks = {
      * A star that all readers see.
      */
     starred?: boolean | null;
+    /**
+     * Priority
+     *
+     * Order among the jobs of its project, for a job that has not ended. The spec keeps its own.
+     */
+    priority?: number | null;
 };
 
 /**
@@ -4542,6 +4560,10 @@ export type MarkJobErrors = {
      * The job or upload does not exist.
      */
     404: Problem;
+    /**
+     * Conflict with the current state. Nothing was changed.
+     */
+    409: Problem;
     /**
      * The body is larger than the limit. Nothing was written.
      */
@@ -6415,7 +6437,14 @@ export type DrainNodeData = {
          */
         name: string;
     };
-    query?: never;
+    query?: {
+        /**
+         * Reason
+         *
+         * Reason, for readers of the node.
+         */
+        reason?: string | null;
+    };
     url: '/v1/nodes/{name}/drain';
 };
 

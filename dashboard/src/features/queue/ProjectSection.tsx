@@ -2,11 +2,12 @@
 import { Link } from "@tanstack/react-router";
 import { useId, useState } from "react";
 import type { ShareView } from "@/api/generated";
+import { type Rights, useRights } from "@/api/rights";
 import { WaitReason } from "@/components/WaitReason";
 import { number } from "@/lib/format";
 import { counted } from "@/lib/resources";
 import classes from "./ProjectSection.module.css";
-import { Columns, type Names, QueueRow } from "./QueueTable";
+import { COLUMNS, Columns, type Names, QueueRow } from "./QueueTable";
 import { barOf, type Cause, causesOf, placesOf, type Section, tenths } from "./sections";
 
 /** More jobs of one reason are closed at first. */
@@ -14,6 +15,7 @@ const OPEN_MAX = 5;
 
 export function ProjectSection({ section: { project, share, jobs }, names }: { section: Section; names: Names }) {
   const heading = useId();
+  const rights = useRights();
   // By job: a reason has numbers that change, and the jobs below it stay as they are.
   const [chosen, choose] = useState<ReadonlyMap<string, boolean>>(new Map());
   return (
@@ -36,7 +38,16 @@ export function ProjectSection({ section: { project, share, jobs }, names }: { s
             const known = cause.jobs.find(({ id }) => chosen.has(id));
             const isOpen = known === undefined ? cause.jobs.length <= OPEN_MAX : chosen.get(known.id) === true;
             const toggle = () => choose(new Map([...chosen, ...cause.jobs.map(({ id }) => [id, !isOpen] as const)]));
-            return <CauseRows key={cause.reason} cause={cause} isOpen={isOpen} toggle={toggle} names={names} />;
+            return (
+              <CauseRows
+                key={cause.reason}
+                cause={cause}
+                isOpen={isOpen}
+                toggle={toggle}
+                names={names}
+                rights={rights}
+              />
+            );
           })}
         </table>
       )}
@@ -49,15 +60,16 @@ interface CauseProps {
   isOpen: boolean;
   toggle: () => void;
   names: Names;
+  rights: Rights;
 }
 
-function CauseRows({ cause: { reason, jobs }, isOpen, toggle, names }: CauseProps) {
+function CauseRows({ cause: { reason, jobs }, isOpen, toggle, names, rights }: CauseProps) {
   const count = counted(jobs.length, "job");
   return (
     <tbody>
       <tr className={classes.cause}>
         <td className={classes.places}>{isOpen ? null : placesOf(jobs)}</td>
-        <td colSpan={5}>
+        <td colSpan={COLUMNS - 1}>
           {jobs.length === 1 ? (
             count
           ) : (
@@ -68,7 +80,9 @@ function CauseRows({ cause: { reason, jobs }, isOpen, toggle, names }: CauseProp
           : <WaitReason reason={reason} nameOf={(id) => names.get(id)} />
         </td>
       </tr>
-      {isOpen ? jobs.map((job) => <QueueRow key={job.id} job={job} />) : null}
+      {isOpen
+        ? jobs.map((job) => <QueueRow key={job.id} job={job} names={names} controls={rights.controls(job)} />)
+        : null}
     </tbody>
   );
 }

@@ -1,5 +1,6 @@
-import { cleanup, fireEvent, screen, within } from "@testing-library/react";
+import { cleanup, fireEvent, screen, waitFor, within } from "@testing-library/react";
 import { afterEach, describe, expect, it, vi } from "vitest";
+import { VIEWER } from "@/testing/caller";
 import { aJob, aShare } from "@/testing/jobs";
 import { open, serve } from "@/testing/pages";
 import { QueuePage } from "./QueuePage";
@@ -43,6 +44,37 @@ it("says when a job is likely to start, and whose it is", async () => {
   expect(rows[0]).toMatch(/about (tomorrow )?\d\d:\d\din 25 min/);
   expect(rows[1]).toContain("not known");
   expect(screen.getByRole("link", { name: "by ada" }).getAttribute("href")).toBe("/jobs?owner=ada");
+});
+
+it("changes a priority, cancels and says why, in the row of a job that one controls", async () => {
+  const place = { position: 2, reason: "waits for 1" };
+  const jobs = [
+    aJob({ id: "1", name: "mine", state: "queued", owner: "vera", queue: place }),
+    aJob({ id: "2", name: "theirs", state: "queued", owner: "ada", queue: place }),
+  ];
+  const rights = { ...VIEWER, rights_in: { default: ["job.read", "job.control_own"] }, is_alone: true };
+  const ahead = [{ id: "3", name: "wide", project: "nlp", owner: "lea", devices: 8, position: 1 }];
+  const why = { start: "no start is known: x", ahead, ahead_count: 2, limit: { seconds: 86_400, source: "service" } };
+  const requests = serve(({ path, method }) => {
+    if (path === "/v1/session") return { body: rights };
+    if (path.endsWith("/why")) return { body: why };
+    return { body: method === "GET" ? { items: path === "/v1/queue" ? jobs : [] } : jobs[0] };
+  });
+  open("/queue", QueuePage);
+  fireEvent.click(await screen.findByRole("button", { name: "Priority 50 of mine: change" }));
+  const field = screen.getByLabelText("Priority of mine");
+  fireEvent.change(field, { target: { value: "80" } });
+  fireEvent.submit(field);
+  await screen.findByRole("button", { name: "Priority 50 of mine: change" });
+  fireEvent.click(screen.getByRole("button", { name: "Cancel mine" }));
+  fireEvent.click(await screen.findByRole("button", { name: "Cancel the job" }));
+  await waitFor(() => expect(screen.queryByRole("dialog")).toBeNull());
+  const changes = requests.filter(({ method }) => method !== "GET").map(({ method, path }) => `${method} ${path}`);
+  expect(changes).toEqual(["PATCH /v1/jobs/1", "POST /v1/jobs/1/cancel"]);
+  expect(screen.queryByRole("button", { name: /theirs: change|Cancel theirs/ })).toBeNull();
+  fireEvent.click(screen.getByRole("button", { name: "Why theirs waits" }));
+  const row = (await screen.findByText(/Time limit: 1 d, default of the service/)).closest("tr");
+  expect(row?.textContent).toMatch(/Waits for 1.*2 jobs ahead of it:1wide 8 devices, nlp, by lea1 more job/);
 });
 
 it("says that nothing waits", async () => {

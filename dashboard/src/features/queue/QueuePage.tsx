@@ -53,7 +53,7 @@ export function QueuePage() {
         {jobs === undefined || jobs.length === 0 ? null : <strong>{queueSentence(jobs.length)} </strong>}
         {nodes.data === undefined ? null : (
           <>
-            {freeSentence(nodes.data.items)} <Link to="/nodes">All nodes</Link>
+            {freeSentence(nodes.data.items)} <Link to="/cluster">All nodes</Link>
           </>
         )}
       </p>

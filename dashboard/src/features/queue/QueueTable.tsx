@@ -1,20 +1,27 @@
 /** Jobs that wait, in one table: place, name, what each asks for, reason and expected start. */
 import { Link } from "@tanstack/react-router";
-import { memo } from "react";
+import { memo, useState } from "react";
 import type { JobView } from "@/api/generated";
+import { useRights } from "@/api/rights";
 import { useClock } from "@/components/Clock";
 import { WaitReason } from "@/components/WaitReason";
 import { duration, moment } from "@/lib/format";
 import { ownerOf } from "@/lib/owner";
 import { asksFor } from "@/lib/resources";
 import { startWords } from "@/lib/starting";
+import { PriorityCell } from "./PriorityCell";
 import classes from "./QueueTable.module.css";
+import { RowActions } from "./RowActions";
 import { reasonOf } from "./sections";
+import { WhyRow } from "./WhyRow";
 import { waitingSince } from "./words";
 
 export type Names = ReadonlyMap<string, string>;
+/** Without the reason, which is a column of its own in the table of all jobs. */
+export const COLUMNS = 7;
 
 export function QueueTable({ jobs, names }: { jobs: readonly JobView[]; names: Names }) {
+  const rights = useRights();
   return (
     <div className={classes.panel}>
       <table className={classes.table}>
@@ -22,7 +29,7 @@ export function QueueTable({ jobs, names }: { jobs: readonly JobView[]; names: N
         <Columns withReason />
         <tbody>
           {jobs.map((job) => (
-            <QueueRow key={job.id} job={job} names={names} />
+            <QueueRow key={job.id} job={job} names={names} controls={rights.controls(job)} withReason />
           ))}
         </tbody>
       </table>
@@ -41,39 +48,56 @@ export function Columns({ withReason = false }: { withReason?: boolean }) {
         {withReason ? <th scope="col">Why it waits</th> : null}
         <th scope="col">Estimated start</th>
         <th scope="col">Waits for</th>
+        <th scope="col">Actions</th>
       </tr>
     </thead>
   );
 }
 
-/**
- * Remembered: the clock concerns two cells, which follow the time themselves. Without `names`, the project and the
- * reason are those of the rows around it.
- */
-export const QueueRow = memo(function QueueRow({ job, names }: { job: JobView; names?: Names }) {
+interface RowProps {
+  job: JobView;
+  names: Names;
+  /** Whether the caller may change the job. */
+  controls: boolean;
+  /** Without it, the project and the reason are those of the rows around it. */
+  withReason?: boolean;
+}
+
+/** Remembered: the clock concerns two cells, which follow the time themselves. */
+export const QueueRow = memo(function QueueRow({ job, names, controls, withReason = false }: RowProps) {
+  const [isOpen, setIsOpen] = useState(false);
+  const nameOf = (id: string) => names.get(id);
   return (
-    <tr>
-      <td className={classes.place}>{job.queue === null ? "–" : job.queue.position}</td>
-      <th scope="row">
-        <Link to="/jobs/$job" params={{ job: job.id }} className={classes.name}>
-          {job.name}
-        </Link>
-        <Whose job={job} withProject={names !== undefined} />
-      </th>
-      <td data-name="Priority">{job.priority}</td>
-      <td data-name="Asks for">{asksFor(job.spec)}</td>
-      {names === undefined ? null : (
-        <td className={classes.why}>
-          <WaitReason reason={reasonOf(job)} nameOf={(id) => names.get(id)} />
+    <>
+      <tr>
+        <td className={classes.place}>{job.queue === null ? "–" : job.queue.position}</td>
+        <th scope="row">
+          <Link to="/jobs/$job" params={{ job: job.id }} className={classes.name}>
+            {job.name}
+          </Link>
+          <Whose job={job} withProject={withReason} />
+        </th>
+        <td data-name="Priority">
+          <PriorityCell job={job} controls={controls} />
         </td>
-      )}
-      <td data-name="Estimated start">
-        <Start job={job} />
-      </td>
-      <td data-name="Waits for">
-        <Waited since={waitingSince(job)} />
-      </td>
-    </tr>
+        <td data-name="Asks for">{asksFor(job.spec)}</td>
+        {withReason ? (
+          <td className={classes.why}>
+            <WaitReason reason={reasonOf(job)} nameOf={nameOf} />
+          </td>
+        ) : null}
+        <td data-name="Estimated start">
+          <Start job={job} />
+        </td>
+        <td data-name="Waits for">
+          <Waited since={waitingSince(job)} />
+        </td>
+        <td>
+          <RowActions job={job} controls={controls} isOpen={isOpen} toggle={() => setIsOpen(!isOpen)} />
+        </td>
+      </tr>
+      {isOpen ? <WhyRow job={job} columns={withReason ? COLUMNS + 1 : COLUMNS} nameOf={nameOf} /> : null}
+    </>
   );
 });
 
@@ -101,10 +125,10 @@ function Start({ job: { queue } }: { job: JobView }) {
   if (queue?.estimated_start == null) return <span className={classes.second}>not known</span>;
   const { when, more } = startWords(queue, now);
   return (
-    <>
+    <time dateTime={queue.estimated_start} title={moment(queue.estimated_start)}>
       {when}
-      {more === "" ? null : <div className={classes.second}>{more}</div>}
-    </>
+      {more === "" ? null : <span className={classes.second}>{more}</span>}
+    </time>
   );
 }
 

@@ -1,6 +1,6 @@
 /** What a node's state means, and what to do about it. Pure; the tests are beside it. */
 import type { NodeView } from "@/api/generated";
-import { bytes } from "@/lib/format";
+import { ago, bytes } from "@/lib/format";
 import { counted } from "@/lib/resources";
 import type { Reading } from "./measured";
 
@@ -19,7 +19,7 @@ export function meaning(node: NodeView): { means: string; next: string } | null 
       return null;
     case "draining":
       return {
-        means: `It is given no more work. ${runsOn}`,
+        means: `It is given no more work${node.reason == null ? "" : `: ${node.reason.replace(/\.$/, "")}`}. ${runsOn}`,
         next: isEmpty ? "It can be taken away now, or given work again." : "It can be taken away when they have ended.",
       };
     case "quarantined":
@@ -38,6 +38,12 @@ export function meaning(node: NodeView): { means: string; next: string } | null 
         next: "See that the machine is up and reaches the database, and that its agent runs there: lockstep agent.",
       };
   }
+}
+
+/** "Drained by ada 12 min ago." */
+export function sinceInWords({ since, state, drained_by: by }: NodeView, now: number): string {
+  const verb = state === "quarantined" ? "Quarantined" : "Drained";
+  return since == null ? "" : `${verb}${by == null ? "" : ` by ${by}`} ${ago(since, now)}.`;
 }
 
 /** "8 × NVIDIA H200, 141 GiB each", by type. */

@@ -4,11 +4,12 @@ import type { NodeView } from "@/api/generated";
 import { VIEWER } from "@/testing/caller";
 import { aJob } from "@/testing/jobs";
 import { type Asked, open, serve } from "@/testing/pages";
-import { NodesPage } from "./NodesPage";
+import { ClusterPage } from "./ClusterPage";
 
 const HOLDER = aJob({
   id: "a",
   name: "gpt",
+  owner: "lea",
   attempt: {
     number: 1,
     state: "running",
@@ -56,27 +57,25 @@ function answer(nodes: NodeView[]) {
   };
 }
 
-const cells = async () =>
-  within(await screen.findByRole("list", { name: "Devices of gpu-a" })).getAllByRole("listitem");
+const rows = async () =>
+  within(await screen.findByRole("table", { name: "Devices of gpu-a" }))
+    .getAllByRole("row")
+    .slice(1);
 
 afterEach(() => vi.unstubAllGlobals());
 
 it("shows what a node offers", async () => {
   serve(answer([{ ...node("ready"), offers: ["data:x", "kind:cuda"] }]));
-  open("/nodes", NodesPage);
+  open("/cluster", ClusterPage);
   await screen.findByText("offers data:x, kind:cuda");
 });
 
 it("shows each device at its place, with its holder and what is used of it", async () => {
   const requests = serve(answer([node("ready")]));
-  open("/nodes", NodesPage);
+  open("/cluster", ClusterPage);
   await screen.findByText("93 % GPU");
-  const found = await cells();
-  expect(found.map((cell) => cell.firstElementChild?.textContent || cell.children[1]?.textContent)).toEqual([
-    "0",
-    "1",
-    "2",
-  ]);
+  const found = await rows();
+  expect(found.map((row) => row.firstElementChild?.textContent)).toEqual(["0", "1", "2"]);
   expect(
     within(found[0] as HTMLElement)
       .getByRole("link", { name: "gpt" })
@@ -87,9 +86,23 @@ it("shows each device at its place, with its holder and what is used of it", asy
   expect(requests.map((asked) => asked.path).sort()).toEqual(["/v1/jobs", "/v1/nodes", "/v1/series", "/v1/session"]);
 });
 
+it("names owners, and hides the job of another project", async () => {
+  const held = { ...node("ready"), devices: [{ ...node("ready").devices[2], held: true }] } as NodeView;
+  serve(
+    answer([
+      { ...node("draining", "new fan."), drained_by: "ada", since: new Date().toISOString() },
+      { ...held, name: "b" },
+    ]),
+  );
+  open("/cluster", ClusterPage);
+  expect((await rows()).map((row) => row.textContent?.includes("lea"))).toEqual([true, false, true]);
+  expect(screen.getByText(/given no more work: new fan\. 1 job/).textContent).toContain("Drained by ada just now.");
+  expect(screen.getByRole("table", { name: "Devices of b" }).textContent).toContain("a job of another project");
+});
+
 it("leads to the jobs that were placed on a node", async () => {
   serve(answer([node("ready")]));
-  open("/nodes", NodesPage);
+  open("/cluster", ClusterPage);
   expect((await screen.findByRole("link", { name: "Jobs on this node" })).getAttribute("href")).toBe(
     "/jobs?node=gpu-a",
   );
@@ -97,24 +110,26 @@ it("leads to the jobs that were placed on a node", async () => {
 
 it("warns of a device that is reserved but idle, and only of that", async () => {
   serve(answer([node("ready")]));
-  open("/nodes", NodesPage);
+  open("/cluster", ClusterPage);
   expect(await screen.findByText("1 device is reserved but idle.")).toBeTruthy();
-  const idle = (await cells()).map((cell) => /idle: under 5 % for 10 min/.test(cell.textContent ?? ""));
+  const idle = (await rows()).map((row) => /idle for 10 min/.test(row.textContent ?? ""));
   expect(idle).toEqual([false, false, true]);
+  expect(screen.getByText(/idle for 10 min/).title).toMatch(/^Under 5 % since \d{4}-/);
 });
 
 it("drains a node only after a question, and shows what the service refuses", async () => {
   const requests = serve(answer([node("ready")]));
-  open("/nodes", NodesPage);
+  open("/cluster", ClusterPage);
   fireEvent.click(await screen.findByRole("button", { name: "Drain" }));
   const dialog = await screen.findByRole("dialog", { name: "Drain gpu-a" });
   await waitFor(() => expect(dialog.textContent).toContain("What runs there runs on: gpt."));
   expect(requests.some((asked) => asked.method === "POST")).toBe(false);
   fireEvent.click(within(dialog).getByRole("button", { name: "Drain gpu-a" }));
+  fireEvent.change(within(dialog).getByLabelText("Reason"), { target: { value: "new fan" } });
+  fireEvent.click(within(dialog).getByRole("button", { name: "Drain gpu-a" }));
   expect(await within(dialog).findByText("there is no node 'gpu-a'")).toBeTruthy();
-  expect(requests.filter((asked) => asked.method === "POST").map((asked) => asked.path)).toEqual([
-    "/v1/nodes/gpu-a/drain",
-  ]);
+  const asked = requests.filter(({ method }) => method === "POST");
+  expect(asked.map(({ path, query }) => [path, query.get("reason")])).toEqual([["/v1/nodes/gpu-a/drain", "new fan"]]);
 });
 
 it("offers no change to who may make none", async () => {
@@ -123,7 +138,7 @@ it("offers no change to who may make none", async () => {
     asked.push(request.path);
     return request.path === "/v1/session" ? { body: VIEWER } : answer([node("ready")])(request);
   });
-  open("/nodes", NodesPage);
+  open("/cluster", ClusterPage);
   await screen.findByRole("link", { name: "Jobs on this node" });
   await waitFor(() => expect(asked).toContain("/v1/session"));
   expect(screen.queryByRole("button", { name: "Drain" })).toBeNull();
@@ -131,7 +146,7 @@ it("offers no change to who may make none", async () => {
 
 it("resumes a quarantined node, whose reason it shows", async () => {
   const requests = serve(answer([node("quarantined", "it failed 2 jobs for its own reasons")]));
-  open("/nodes", NodesPage);
+  open("/cluster", ClusterPage);
   expect(await screen.findByText(/it failed 2 jobs for its own reasons/)).toBeTruthy();
   fireEvent.click(await screen.findByRole("button", { name: "Resume" }));
   expect(await screen.findByText("there is no node 'gpu-a'")).toBeTruthy();

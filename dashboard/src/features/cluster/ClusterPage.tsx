@@ -9,9 +9,9 @@ import { SkeletonRows } from "@/components/SkeletonRows";
 import { PageStale } from "@/components/Stale";
 import { usePageTitle } from "@/components/usePageTitle";
 import { counted, freeSentence } from "@/lib/resources";
+import classes from "./ClusterPage.module.css";
 import { IDLE_SECONDS, rankOn, seriesAsked, takenBy } from "./measured";
 import { NodePanel } from "./NodePanel";
-import classes from "./NodesPage.module.css";
 
 /** What one answer may hold: jobs, and points of all of them together. */
 const JOBS_MAX = 50;
@@ -22,8 +22,8 @@ const NAMES_MAX = 100;
 const POINTS_WANTED = 120;
 const NONE: readonly NodeView[] = [];
 
-export function NodesPage() {
-  usePageTitle("Nodes");
+export function ClusterPage() {
+  usePageTitle("Cluster");
   const { data, error, refetch } = useNodes();
   const nodes = data?.items ?? NONE;
   const holders = useHolders();
@@ -40,7 +40,7 @@ export function NodesPage() {
   ).length;
   return (
     <>
-      <h1 className={classes.title}>Nodes</h1>
+      <h1 className={classes.title}>Cluster</h1>
       <PageStale of={["nodes"]} />
       <p className={classes.summary}>
         {nodes.length === 0 ? null : freeSentence(nodes)}{" "}

@@ -2,17 +2,16 @@
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
-import { drainNode, type JobView, type NodeView, resumeNode, type SeriesView } from "@/api/generated";
+import { type JobView, type NodeView, resumeNode, type SeriesView } from "@/api/generated";
 import { useRights } from "@/api/rights";
 import { useClock } from "@/components/Clock";
-import { Dialog, DialogAnswer, DialogFoot } from "@/components/Dialog";
 import { Failed } from "@/components/Failed";
 import { ago, bytes, moment } from "@/lib/format";
-import { counted } from "@/lib/resources";
-import { DeviceCell } from "./DeviceCell";
-import { machineOf, rankOn, STALE_SECONDS, takenBy } from "./measured";
+import { DeviceTable } from "./DeviceTable";
+import { DrainDialog } from "./DrainDialog";
+import { machineOf, STALE_SECONDS } from "./measured";
 import classes from "./NodePanel.module.css";
-import { devicesInWords, meaning } from "./words";
+import { devicesInWords, meaning, sinceInWords } from "./words";
 
 const SIGNS: Record<NodeView["state"], { icon: string; tone: "good" | "wait" | "bad" }> = {
   ready: { icon: "✓", tone: "good" },
@@ -47,7 +46,6 @@ export function NodePanel({ node, holders, measured, lit, light }: Props) {
   const said = meaning(node);
   const machine = machineOf(node, holders, measured);
   const isFresh = machine.percent !== null && now / 1_000 - machine.percent.at < STALE_SECONDS;
-  const devices = [...node.devices].sort((a, b) => a.index - b.index);
   return (
     <section className={classes.node} aria-label={`Node ${node.name}`}>
       <header className={classes.head}>
@@ -94,72 +92,21 @@ export function NodePanel({ node, holders, measured, lit, light }: Props) {
       </header>
       {said === null ? null : (
         <p className={classes.said} data-tone={sign.tone}>
-          {said.means} <span className={classes.next}>{said.next}</span>
+          {said.means}
+          {node.since == null ? null : (
+            <>
+              {" "}
+              <time dateTime={node.since} title={moment(node.since)}>
+                {sinceInWords(node, now)}
+              </time>
+            </>
+          )}{" "}
+          <span className={classes.next}>{said.next}</span>
         </p>
       )}
       {resume.error === null ? null : <Failed error={resume.error} />}
-      <ul className={classes.devices} aria-label={`Devices of ${node.name}`}>
-        {devices.map((device) => {
-          const job = device.job_id === null ? undefined : holders.get(device.job_id);
-          const rank = job === undefined ? null : rankOn(job, node, device.index);
-          return (
-            <DeviceCell
-              key={device.index}
-              device={device}
-              job={job}
-              rank={rank}
-              use={
-                job === undefined || rank === null ? null : takenBy(job, rank, device.kind, measured.get(job.id) ?? [])
-              }
-              now={now}
-              isOpen={node.state === "ready"}
-              isLit={lit !== null && lit === device.job_id}
-              light={light}
-            />
-          );
-        })}
-      </ul>
+      <DeviceTable node={node} holders={holders} measured={measured} now={now} lit={lit} light={light} />
       {isDraining ? <DrainDialog node={node} holders={holders} close={() => setIsDraining(false)} /> : null}
     </section>
-  );
-}
-
-interface DrainProps {
-  node: NodeView;
-  holders: ReadonlyMap<string, JobView>;
-  close: () => void;
-}
-
-/** Asks before a node is given no more work. The service keeps no reason for it, so none is asked. */
-function DrainDialog({ node, holders, close }: DrainProps) {
-  const queries = useQueryClient();
-  const drain = useMutation({
-    mutationFn: () => drainNode({ path: { name: node.name }, throwOnError: true }),
-    onSuccess: () => {
-      void queries.invalidateQueries({ queryKey: ["nodes"] });
-      void queries.invalidateQueries({ queryKey: ["queue"] });
-      close();
-    },
-  });
-  const running = [...new Set(node.devices.flatMap((device) => device.job_id ?? []))];
-  return (
-    <Dialog title={`Drain ${node.name}`} close={close}>
-      <p className={classes.note}>
-        The node gets no more work until it is resumed.{" "}
-        {running.length === 0
-          ? "Nothing runs there now."
-          : `What runs there runs on: ${running.map((id) => holders.get(id)?.name ?? `job …${id.slice(-6)}`).join(", ")}.`}
-      </p>
-      {node.devices_free === 0 ? null : (
-        <p className={classes.note}>Meanwhile no job gets its {counted(node.devices_free, "free device")}.</p>
-      )}
-      {drain.error === null ? null : <Failed error={drain.error} />}
-      <DialogFoot>
-        <DialogAnswer onClick={close}>Keep</DialogAnswer>
-        <DialogAnswer kind="main" hasFocus isBusy={drain.isPending} onClick={() => drain.mutate()}>
-          Drain {node.name}
-        </DialogAnswer>
-      </DialogFoot>
-    </Dialog>
   );
 }

@@ -1,0 +1,71 @@
+/** The priority of a job that waits. A caller who controls the job changes it here. */
+import { useMutation } from "@tanstack/react-query";
+import { useState } from "react";
+import { type JobView, markJob } from "@/api/generated";
+import classes from "./QueueTable.module.css";
+import { useChanged } from "./useChanged";
+
+/** As the service limits it. */
+const PRIORITY_MAX = 100;
+
+export function PriorityCell({ job, controls }: { job: JobView; controls: boolean }) {
+  const [given, setGiven] = useState<string | null>(null);
+  const changed = useChanged();
+  const change = useMutation({
+    mutationFn: (priority: number) => markJob({ path: { reference: job.id }, body: { priority }, throwOnError: true }),
+    onSuccess: () => {
+      close();
+      changed();
+    },
+  });
+  const close = () => {
+    setGiven(null);
+    change.reset();
+  };
+  if (!controls) return <>{job.priority}</>;
+  if (given === null) {
+    return (
+      <button
+        type="button"
+        className={classes.quiet}
+        aria-label={`Priority ${job.priority} of ${job.name}: change`}
+        title="Change the priority"
+        onClick={() => setGiven(String(job.priority))}
+      >
+        {job.priority}
+      </button>
+    );
+  }
+  return (
+    <form
+      className={classes.priority}
+      onSubmit={(event) => {
+        event.preventDefault();
+        change.mutate(Number(given));
+      }}
+      onKeyDown={(event) => {
+        if (event.key === "Escape") close();
+      }}
+    >
+      <input
+        type="number"
+        required
+        min={0}
+        max={PRIORITY_MAX}
+        // biome-ignore lint/a11y/noAutofocus: the field takes the place of the button that was pressed
+        autoFocus
+        aria-label={`Priority of ${job.name}`}
+        value={given}
+        onChange={(event) => setGiven(event.target.value)}
+      />
+      <button type="submit" disabled={change.isPending}>
+        Set
+      </button>
+      {change.error === null ? null : (
+        <span role="alert" className={classes.refused}>
+          {change.error.message}
+        </span>
+      )}
+    </form>
+  );
+}
