@@ -218,27 +218,31 @@ class TrainingState:
                 self._sender.write(state)
             else:
                 self._sender.begin(step, state)
-        if self._saver is None:
-            return
+        if self._saver is not None:
+            self._write(self._saver, step, state, started, ends=ends, final=final, values=values)
+
+    def _write(
+        self,
+        saver: Saver,
+        step: int,
+        state: State,
+        started: float,
+        *,
+        ends: bool,
+        final: bool,
+        values: Mapping[str, float],
+    ) -> None:
+        """Let the writing rank save the state, at once or during the next step."""
         self._final_step = step if final else None
         measured = self._measured(step, values)
-        if ends:
-            others = self._exported(state["model"], step, values) if final else {}
-            self._saver.write(
-                step,
-                state,
-                measured=measured,
-                others=others,
-                collected_seconds=time.monotonic() - started,
-            )
-            shutil.rmtree(self._folder / _EXPORT, ignore_errors=True)
-        else:
-            self._saver.begin(
-                step,
-                state,
-                measured=measured,
-                collected_seconds=time.monotonic() - started,
-            )
+        if not ends:
+            spent = time.monotonic() - started
+            saver.begin(step, state, measured=measured, collected_seconds=spent)
+            return
+        others = self._exported(state["model"], step, values) if final else {}
+        spent = time.monotonic() - started
+        saver.write(step, state, measured=measured, others=others, collected_seconds=spent)
+        shutil.rmtree(self._folder / _EXPORT, ignore_errors=True)
 
     def poll(self) -> None:
         """Raise errors of a checkpoint that is written in the background.

@@ -81,7 +81,7 @@ def page_ids(
 
 def newest_id(connection: Connection, job_id: str) -> int:
     """Return the id of the job's newest event; 0 without one."""
-    return connection.execute(_NEWEST, {"of_job": job_id}).scalar_one()
+    return int(connection.execute(_NEWEST, {"of_job": job_id}).scalar_one())
 
 
 def _walk(selected: Select[T], job_id: str, order: Order, beyond: int | None) -> Select[T]:
