@@ -65,6 +65,7 @@ FORMS: Final = {
     cursors.CURSOR: _CURSOR,
     log_pages.CURSOR: _CURSOR,
     tails.CURSOR: _CURSOR,
+    tails.LIVE_CURSOR: _CURSOR,
 }
 """Description of each pattern of a parameter."""
 

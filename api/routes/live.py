@@ -38,9 +38,6 @@ router = APIRouter(prefix="/v1/jobs/{reference}", tags=["history"], dependencies
 
 EVENTS_MAX: Final = limits.PAGE_SIZE_MAX
 """Of one answer. A client that was away for more gets a complete answer."""
-_ID_CHARS: Final = 12
-"""End of a job's id: a reference may name another job with the next request."""
-_CURSOR: Final = rf"^[0-9a-f]{{{_ID_CHARS}}}\.[0-9]{{1,18}}\.{tails.CURSOR.removeprefix('^')}"
 
 
 class LiveQuery(BaseModel, extra="forbid"):
@@ -63,7 +60,7 @@ class LiveQuery(BaseModel, extra="forbid"):
         str | None,
         Field(
             max_length=tails.CURSOR_LENGTH_MAX + 32,
-            json_schema_extra={"pattern": _CURSOR},
+            json_schema_extra={"pattern": tails.LIVE_CURSOR},
             description="`cursor` of the previous response, with the same `attempts` and "
             "`max_points`.",
         ),
@@ -89,7 +86,7 @@ class _LiveCursor(NamedTuple):
 
     @classmethod
     def read(cls, given: str) -> _LiveCursor:
-        if re.fullmatch(_CURSOR, given) is None:
+        if re.fullmatch(tails.LIVE_CURSOR, given) is None:
             raise LockstepError(
                 ErrorCode.INVALID,
                 f"since={given[:40]!r} is not a cursor of a followed job",
@@ -127,7 +124,9 @@ def live(
     tag = conditional.tag_of(*version.parts, newest)
     if (same := conditional.unchanged(request, tag)) is not None:
         return same
-    if before is not None and (before.job != version.id[-_ID_CHARS:] or before.event_id > newest):
+    if before is not None and (
+        before.job != version.id[-tails.JOB_CHARS :] or before.event_id > newest
+    ):
         before = None  # of another job, or of a database that was restored since
     return app_state.rendered.answer(
         request, tag, lambda: drawn(_answer(app_state, grant, version, asked, before))
@@ -155,7 +154,7 @@ def _answer(
         "series": tail.curves,
         "events": new.events,
         "older_events": new.older,
-        "cursor": _LiveCursor(job.id[-_ID_CHARS:], new.until, tail.cursor).written(),
+        "cursor": _LiveCursor(job.id[-tails.JOB_CHARS :], new.until, tail.cursor).written(),
         "complete": tail.complete,
     }
 

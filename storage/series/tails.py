@@ -28,6 +28,9 @@ _LETTER: Final = "[A-Za-z0-9_-]"
 CURSOR: Final = f"^({_LETTER}{{56}})*{_LETTER}{{11}}({_LETTER}{{19}}({_LETTER}{{18}})?)?$"
 """Base64 of eight bytes and any number of entries of fourteen bytes: three entries are 56
 letters."""
+JOB_CHARS: Final = 12
+LIVE_CURSOR: Final = rf"^[0-9a-f]{{{JOB_CHARS}}}\.[0-9]{{1,18}}\.{CURSOR.removeprefix('^')}"
+"""Cursor of one job: the end of its id, its newest event, and a cursor of its points."""
 CURSOR_LENGTH_MAX: Final = 32_000
 """Enough for as many series as one job may have."""
 _HIDDEN_BYTES: Final = 8
