@@ -21,7 +21,7 @@ from tests.harness.service import Service
 MINUTE_MS = 60_000
 SETTLING_MS = 15_000
 """First answers, late points of jobs that have just ended, and their sparklines."""
-ROWS = 30
+ROWS = 50
 
 
 @dataclass

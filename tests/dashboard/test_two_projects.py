@@ -130,7 +130,7 @@ def test_a_member_sees_the_own_jobs_alone(
         expect(names(visitor)).to_have_text([f"{own.project}-waits", f"{own.project}-curve"])
         page.get_by_label("Project").focus()
         shows_none_of(visitor, other.words)
-        page.get_by_label("Name or id").fill("-waits")
+        page.get_by_label("Filter jobs").fill("-waits")
         expect(names(visitor)).to_have_text([f"{own.project}-waits"])
         visitor.go("/queue", "Queue")
         section = page.get_by_role("region", name=own.project, exact=True)

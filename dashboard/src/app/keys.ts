@@ -26,8 +26,11 @@ export const SHORTCUTS: { where: string; of?: string; shortcuts: Shortcut[] }[] 
     shortcuts: [
       { keys: "j", does: "next row" },
       { keys: "k", does: "previous row" },
-      { keys: "x", does: "choose the row" },
+      { keys: "x", does: "select the row" },
       { keys: "Enter", does: "open the row" },
+      { keys: "c", does: "compare the selected jobs" },
+      { keys: "a", does: "go to the actions on them" },
+      { keys: "Esc", does: "clear the selection" },
     ],
   },
   {

@@ -23,9 +23,13 @@ it.each([
   ["/jobs?state=queued,running", { state: ["queued", "running"] }],
   ["/jobs?state=running&state=gone", { state: ["running"] }],
   ["/jobs?order=desc&label=foo&cursor=x&page=2", {}],
-  ["/jobs?search=true&project=64", { search: "true", project: "64" }],
+  ["/jobs?filter=true&project=64", { filter: "true", project: "64" }],
+  [
+    "/jobs?sort=-created&columns=gpus,lr&group=label:team&open=a,b",
+    { columns: "gpus,lr", group: "label:team", open: "a,b" },
+  ],
   [`/jobs?cursor=${ID}&owner=%5B%5D&node=%7B%22a%22%3A1%7D&project=null`, { cursor: ID }],
-  [`/jobs?search=a%00b&name=gpt&owner=${"x".repeat(258)}`, { search: "gpt" }],
+  [`/jobs?filter=a%00b&sort=name&owner=${"x".repeat(258)}`, { sort: "name" }],
   ["/queue?project=nlp&owner=ada", { project: "nlp" }],
   ["/jobs/gpt?tab=log&smoothing=much&axis=days&spec=whole&other=1", {}],
   ["/jobs/gpt?tab=logs&attempt=0&rank=-2&stream=out&line=7&search=nan", { tab: "logs", search: "nan" }],
@@ -56,9 +60,9 @@ it("shows the list in place of a failed page, and names what it leaves out of a 
   const router = at("/jobs?state=done&state=failed&order=desc&cursor=x");
   show(router);
   expect(await screen.findByText("state=done, order=desc, cursor=x")).toBeTruthy();
-  expect(await screen.findByText("No job matches these filters")).toBeTruthy();
+  expect(await screen.findByText("No job matches this filter")).toBeTruthy();
   const asked = requests.filter(({ query }) => query.has("state")).map(({ query }) => query.toString());
-  expect(new Set(asked)).toEqual(new Set(["state=failed&sort=-created&limit=50"]));
+  expect(new Set(asked)).toEqual(new Set(["state=failed&sort=-created&totals=true&limit=50"]));
   expect(router.state.location.search).toEqual({ state: ["failed"] });
   screen.getByRole("button", { name: "Close" }).click();
   await expect.poll(() => screen.queryByText(/state=done/)).toBeNull();

@@ -1,4 +1,5 @@
 /** A job's state by icon, word and colour: none of them alone. */
+import type { ReactNode } from "react";
 import type { Intent, JobState } from "@/api/generated";
 import classes from "./StateBadge.module.css";
 
@@ -12,14 +13,23 @@ const SIGNS: Record<JobState, { icon: string; tone: "wait" | "busy" | "good" | "
   cancelled: { icon: "⊘", tone: "idle" },
 };
 
-export function StateBadge({ state, intent }: { state: JobState; intent?: Intent | null }) {
+interface StateBadgeProps {
+  state: JobState;
+  intent?: Intent | null;
+  /** Without a ground, for a table full of them. */
+  isPlain?: boolean;
+  /** In place of the state's name. */
+  children?: ReactNode;
+}
+
+export function StateBadge({ state, intent, isPlain, children = state }: StateBadgeProps) {
   const sign = SIGNS[state];
   return (
-    <span className={classes.badge} data-tone={sign.tone} data-state={state}>
+    <span className={isPlain ? classes.plain : classes.badge} data-tone={sign.tone} data-state={state}>
       <span aria-hidden className={classes.icon}>
         {sign.icon}
       </span>
-      {state}
+      {children}
       {intent ? <span className={classes.intent}>· {intent} asked</span> : null}
     </span>
   );

@@ -7,9 +7,9 @@ it.each([
   [{ state: ["done", "failed"] }, { state: ["failed"] }, ["state=done"]],
   [{ zoom: "step:10.0:20" }, { zoom: "step:10:20" }, []],
   [{ project: { a: 1 }, owner: null }, {}, ['project={"a":1}', "owner=null"]],
-  [{ order: "newest", axis: "step", smoothing: 0, tab: "overview" }, {}, []],
+  [{ sort: "-created", axis: "step", smoothing: 0, tab: "overview" }, {}, []],
   [{ state: [...STATES] }, {}, []],
-  [{ name: "gpt" }, { search: "gpt" }, []],
+  [{ node: "64" }, { node: "64" }, []],
 ])("of the address %j, read as %j, is left out: %j", (raw, view, left) => {
   expect(unread(raw, view)).toEqual(left);
 });

@@ -5,7 +5,7 @@ type Raw = Record<string, unknown>;
 
 /** Values that are the default, and that a view therefore leaves out. */
 const USUAL: Readonly<Record<string, string>> = {
-  order: "newest",
+  sort: "-created",
   axis: "step",
   smoothing: "0",
   tab: "overview",

@@ -45,6 +45,7 @@ export function counted(count: number, noun: string): string {
   return `${count} ${noun}${count === 1 ? "" : "s"}`;
 }
 
-function record(value: unknown): Record<string, unknown> {
+/** A section of a document; an empty one where there is none. */
+export function record(value: unknown): Record<string, unknown> {
   return typeof value === "object" && value !== null ? (value as Record<string, unknown>) : {};
 }

@@ -19,6 +19,8 @@ export interface Asked {
   method: string;
   path: string;
   query: URLSearchParams;
+  /** Document of the request; undefined without one. */
+  body?: unknown;
 }
 
 /** What the service answers: a document, or a refusal with its status. The caller is `ADMIN` where it says nothing else. */
@@ -34,7 +36,9 @@ export function serve(service: Service): Asked[] {
   const requests: Asked[] = [];
   vi.stubGlobal("fetch", async (request: Request) => {
     const url = new URL(request.url);
-    const asked = { method: request.method, path: url.pathname, query: url.searchParams };
+    const asked: Asked = { method: request.method, path: url.pathname, query: url.searchParams };
+    const sent = request.headers.get("Content-Type") === "application/json" ? await request.clone().text() : "";
+    if (sent !== "") asked.body = JSON.parse(sent);
     requests.push(asked);
     const { status = 200, body: given } = service(asked);
     const body = status === 200 && asked.path === "/v1/session" ? { ...ADMIN, ...(given as object) } : given;

@@ -29,6 +29,8 @@ const JOBS = [
   }),
 ];
 
+const CURSOR = "01a201d6-041d-7787-80c4-00a52f02a2d6";
+
 function answer({ path, method }: Asked) {
   if (path === "/v1/series") return { body: { jobs: [] } };
   if (method === "POST") {
@@ -37,7 +39,7 @@ function answer({ path, method }: Asked) {
     return { status: 202, body: { ...job, state: "cancelled" } };
   }
   if (method === "DELETE") return { status: 204, body: null };
-  return { body: { items: JOBS, next_cursor: "3" } };
+  return { body: { items: JOBS, next_cursor: CURSOR, total: 3 } };
 }
 
 const page = (search = "") => open("/jobs", JobsPage, search, readJobsView);
@@ -52,19 +54,16 @@ afterEach(() => vi.unstubAllGlobals());
 describe("a row", () => {
   beforeEach(() => void serve(answer));
 
-  it("says why a queued job waits, and at which place", async () => {
+  it("says why a queued job waits, at which place, and when it is likely to start", async () => {
     page();
-    expect((await row("waits")).textContent).toContain("#3 behind job x, which is larger");
+    const waits = await row("waits");
+    expect(waits.textContent).toContain("#3 behind job x, which is larger");
+    expect(within(waits).getByTitle("starts any moment now").textContent).toBe("now");
+    expect(within(await row("runs")).queryByTitle(/^starts/)).toBeNull();
   });
 
-  it("says when it is likely to start", async () => {
-    page();
-    expect((await row("waits")).textContent).toContain("starts any moment now");
-    expect((await row("runs")).textContent).not.toContain("starts");
-  });
-
-  it("leads to the jobs of its owner and its project, and names nobody where the service does not", async () => {
-    page("?state=running");
+  it("leads to the jobs of its owner, its project and its labels, and names nobody where the service does not", async () => {
+    page("?state=running&filter=gpt");
     const links = within(await row("runs")).getAllByRole("link");
     const search = (text: string) =>
       new URLSearchParams(
@@ -73,20 +72,24 @@ describe("a row", () => {
           ?.getAttribute("href")
           ?.split("?")[1],
       );
-    expect([search("by ada").get("owner"), search("by ada").get("state")]).toEqual(["ada", '["running"]']);
+    expect([search("ada").get("owner"), search("ada").get("state")]).toEqual(["ada", '["running"]']);
     expect(search("default").get("project")).toBe("default");
-    expect((await row("broke")).textContent).not.toContain("by ");
+    expect(search("team=nlp").get("filter")).toBe("gpt label:team=nlp");
+    expect(within(await row("broke")).queryByTitle(/^Jobs of (?!project)/)).toBeNull();
   });
 
-  it("has the progress of a running one, and a loss that is no number by name", async () => {
+  it("has progress and time left of a running one, and a metric that is no number by name", async () => {
     page();
-    const text = (await row("runs")).textContent;
-    for (const words of ["5 / 10 steps", "50 %", "1 min 30 s left", "NaN"]) expect(text).toContain(words);
+    const runs = await row("runs");
+    expect(within(runs).getByTitle("5 / 10 steps").textContent).toBe("50 %");
+    for (const words of ["1 min 30 s", "NaN"]) expect(runs.textContent).toContain(words);
+    expect(runs.querySelectorAll("time[title]")).toHaveLength(1);
   });
 
-  it("says why a job failed", async () => {
+  it("says why a job failed, and has a bar only while it runs", async () => {
     page();
     expect((await row("broke")).textContent).toContain("user error script exited with code 1 on rank 1");
+    expect(within(await row("broke")).queryByText(/%/)).toBeNull();
   });
 });
 
@@ -97,24 +100,24 @@ it("tells a first visitor what to do", async () => {
   expect(screen.getByRole("link", { name: "Write the first job here" }).getAttribute("href")).toBe("/submit");
 });
 
-it("says of how many jobs a page is", async () => {
-  const jobs = { items: JOBS, next_cursor: JOBS[0]?.id, total: 1_250 };
-  serve(() => ({ body: jobs }));
-  page();
-  expect(await screen.findByText("3 of 1,250 jobs")).toBeTruthy();
-});
-
-it("finds the page before by asking the other way round", async () => {
-  const many = Array.from({ length: 51 }, (_, place) => aJob({ id: `before-${place}` }));
-  const requests = serve((asked) =>
-    asked.query.get("sort") === "created" ? { body: { items: many, next_cursor: null } } : answer(asked),
-  );
-  const router = page("?search=gpt&cursor=9");
+it("says of how many jobs a page is, and leads to the next one and back", async () => {
+  const totals = { states: { running: 2, failed: 1 }, gpus_in_use: 12 };
+  serve((asked) => {
+    const isNext = asked.query.has("cursor");
+    const jobs = isNext ? JOBS.slice(2) : JOBS.slice(0, 2);
+    if (asked.path !== "/v1/jobs") return answer(asked);
+    return { body: { items: jobs, next_cursor: isNext ? null : CURSOR, total: 1_250, totals } };
+  });
+  const router = page("?filter=gpt");
+  expect(await screen.findByText("2 of 1,250 jobs")).toBeTruthy();
+  expect(screen.getByText("2 running, 1 failed · 12 GPUs in use")).toBeTruthy();
+  await waitFor(() => expect(document.title).toBe("2 running · Jobs · Lockstep"));
+  fireEvent.click(screen.getByRole("link", { name: "Next →" }));
+  await row("broke");
+  await waitFor(() => expect(router.state.location.search).toEqual({ filter: "gpt", cursor: CURSOR }));
+  fireEvent.click(await screen.findByRole("button", { name: "← Previous" }));
   await row("waits");
-  fireEvent.click(screen.getByRole("button", { name: /Newer/ }));
-  await waitFor(() => expect(router.state.location.search).toEqual({ search: "gpt", cursor: "before-50" }));
-  const asked = requests.find((one) => one.query.get("sort") === "created")?.query;
-  expect([asked?.get("cursor"), asked?.get("limit"), asked?.get("search")]).toEqual(["1", "51", "gpt"]);
+  expect(router.state.location.search).toEqual({ filter: "gpt" });
 });
 
 describe("keys", () => {
@@ -131,19 +134,35 @@ describe("keys", () => {
     press("Enter");
     await waitFor(() => expect(router.state.location.pathname).toBe("/jobs/1"));
   });
+
+  it("compare the selected jobs, go to what can be done with them, and clear them", async () => {
+    serve(answer);
+    const router = page();
+    await row("waits");
+    for (const key of ["j", "x", "c"]) press(key);
+    expect(router.state.location.pathname).toBe("/jobs");
+    press("a");
+    expect(document.activeElement?.textContent).toBe("Cancel 1 job");
+    press("Escape");
+    expect(screen.queryByText("1 job selected")).toBeNull();
+    for (const key of ["x", "j", "x", "c"]) press(key);
+    await waitFor(() => expect(router.state.location.pathname).toBe("/compare"));
+    expect(router.state.location.search).toEqual({ jobs: ["1", "2"] });
+  });
 });
 
 describe("selected jobs", () => {
   it("are only those that the filters show: what is hidden is not acted on", async () => {
     const pages: Record<string, { items: typeof JOBS; next_cursor: string | null }> = {
-      all: { items: JOBS.slice(0, 2), next_cursor: "2" },
+      all: { items: JOBS.slice(0, 2), next_cursor: CURSOR },
       second: { items: JOBS.slice(2), next_cursor: null },
       found: { items: JOBS.slice(1, 2), next_cursor: null },
     };
     serve((asked) => {
       if (asked.path !== "/v1/jobs") return answer(asked);
       const { query } = asked;
-      return { body: pages[query.has("search") ? "found" : query.has("cursor") ? "second" : "all"] };
+      const found = pages[query.has("filter") ? "found" : query.has("cursor") ? "second" : "all"];
+      return { body: { ...found, total: found?.items.length } };
     });
     const router = page();
     await row("waits");
@@ -151,14 +170,14 @@ describe("selected jobs", () => {
     const bar = () => screen.queryByRole("region", { name: "Selected jobs" })?.textContent;
     expect(bar()).toContain("2 jobs selected");
     // Another page: none of its rows is selected, and those of the first are dropped.
-    await act(() => router.navigate({ to: "/jobs", search: { cursor: "2" } }));
+    await act(() => router.navigate({ to: "/jobs", search: { cursor: CURSOR } }));
     await row("broke");
     await waitFor(() => expect(bar()).toBeUndefined());
     await act(() => router.navigate({ to: "/jobs", search: {} }));
     await row("waits");
     expect(bar()).toBeUndefined();
     fireEvent.click(screen.getByRole("checkbox", { name: /all jobs on this page/ }));
-    await act(() => router.navigate({ to: "/jobs", search: { search: "runs" } }));
+    await act(() => router.navigate({ to: "/jobs", search: { filter: "runs" } }));
     await waitFor(() => expect(screen.queryByRole("link", { name: "waits" })).toBeNull());
     expect(bar()).toBeUndefined();
     fireEvent.click(screen.getByRole("checkbox", { name: /all jobs on this page/ }));

@@ -1,9 +1,12 @@
-/** What the list asks the service for: one page of jobs, and the main series of the jobs on it. */
-import { useQueryClient } from "@tanstack/react-query";
-import { getSeries, type JobPage, type JobView, listJobs, type SeriesView } from "@/api/generated";
-import { usePolled } from "@/api/polling";
+/** What the list asks the service for: a page of jobs, those of open groups, and the main series of the jobs shown. */
+import { useQueries, useQueryClient } from "@tanstack/react-query";
+import { useState } from "react";
+import { getSeries, type JobPage, type JobView, type ListedJob, listJobs, type SeriesView } from "@/api/generated";
+import { usePace } from "@/api/pace";
+import { type Polled, polled, usePolled } from "@/api/polling";
 import { hasEnded } from "@/lib/ended";
-import { asQuery, type JobsView, PAGE_SIZE, sortOf } from "./view";
+import { tokenFor, withToken } from "./filter/tokens";
+import { asQuery, type JobsView, placeOf } from "./view";
 
 /** Of one sparkline; more would be finer than its pixels. */
 const SPARK_POINTS = 60;
@@ -13,15 +16,78 @@ const SPARK_SECONDS = 10;
 const LATE_POINTS_MS = 10_000;
 /** Different names of main series on one page: 50 jobs of each stay within what one answer may hold. */
 const MAIN_NAMES_MAX = 20;
+/** Jobs of one request, and of a selection of all jobs that match a filter. */
+const ALL_LIMIT = 200;
+export const ALL_MAX = 2_000;
 
-export function useJobs(view: JobsView, enabled: boolean) {
-  return usePolled<JobPage>({
-    key: ["jobs", view],
-    fetch: (signal) => listJobs({ query: asQuery(view), signal, throwOnError: true }),
+/** Key of the answer with the jobs of a view. */
+export function jobsKey(view: JobsView, columns: readonly string[]) {
+  return ["jobs", asQuery(view, columns)];
+}
+
+function listOf(view: JobsView, columns: readonly string[]): Polled<JobPage> {
+  return {
+    key: jobsKey(view, columns),
+    fetch: (signal) => listJobs({ query: asQuery(view, columns), signal, throwOnError: true }),
     seconds: LIST_SECONDS,
-    enabled,
     keepPrevious: true,
+  };
+}
+
+/** One page of jobs with the values of `columns`. `isOld` as long as it is that of another view. */
+export function useJobs(view: JobsView, columns: readonly string[], enabled: boolean) {
+  const query = usePolled<JobPage>({ ...listOf(view, columns), enabled });
+  const place = placeOf(view);
+  const [answered, setAnswered] = useState(place);
+  // Other columns of the same jobs are no other view.
+  if (query.data !== undefined && !query.isPlaceholderData && answered !== place) setAnswered(place);
+  return { ...query, isOld: query.isPlaceholderData && answered !== place };
+}
+
+/** The view of the jobs of one group; null for jobs without a value of a setting, which no filter names. */
+export function viewOfGroup(view: JobsView, value: string | null): JobsView | null {
+  const { group = "", open: _, cursor: __, ...others } = view;
+  if (value !== null) return { ...others, filter: withToken(view.filter, tokenFor(group, value)) };
+  if (!group.startsWith("label:")) return null;
+  const token = `${tokenFor(group, "*").replace(/="\*"$/, "")}!=*`;
+  return { ...others, filter: withToken(view.filter, token) };
+}
+
+/** The first jobs of each of these groups, by value. */
+export function useGroups(
+  view: JobsView,
+  values: readonly (string | null)[],
+  columns: readonly string[],
+): ReadonlyMap<string | null, JobPage> {
+  const pace = usePace();
+  const views = values.flatMap((value) => {
+    const of = viewOfGroup(view, value);
+    return of === null ? [] : [{ value, of }];
   });
+  const answers = useQueries({ queries: views.map(({ of }) => polled<JobPage>(listOf(of, columns), pace)) });
+  return new Map(
+    views.flatMap(({ value }, place) => {
+      const page = answers[place]?.data;
+      return page === undefined ? [] : [[value, page] as const];
+    }),
+  );
+}
+
+/** All jobs that match a view now, `ALL_MAX` at most. */
+export async function allJobs(view: JobsView): Promise<ListedJob[]> {
+  const found: ListedJob[] = [];
+  let cursor: string | undefined;
+  do {
+    const query = {
+      ...asQuery({ ...view, group: undefined, sort: undefined, cursor }, []),
+      limit: ALL_LIMIT,
+      totals: false,
+    };
+    const { data } = await listJobs({ query, throwOnError: true });
+    found.push(...data.items);
+    cursor = data.next_cursor ?? undefined;
+  } while (cursor !== undefined && found.length < ALL_MAX);
+  return found.slice(0, ALL_MAX);
 }
 
 /** The main series of each of these jobs that has one, by the job's id: of those that run again and again, of others once. */
@@ -76,25 +142,4 @@ function useMainSeriesOf(
     keepPrevious: true,
   });
   return data ?? new Map();
-}
-
-/**
- * A way to the view of the page before that which begins with the job `first`.
- *
- * The service's cursors only lead on. Asked in the other order from `first`, the job behind a whole page is the one
- * that the page before begins after; where there is no such job, that page is the first one.
- */
-export function usePageBefore(): (view: JobsView, first: string) => Promise<JobsView> {
-  const queries = useQueryClient();
-  return async (view, first) => {
-    const sort = sortOf(view.order === "oldest" ? undefined : "oldest");
-    const query = { ...asQuery(view), sort, cursor: first, limit: PAGE_SIZE + 1 };
-    const page = await queries.fetchQuery({
-      queryKey: ["jobs", "before", view, first],
-      queryFn: async ({ signal }) => (await listJobs({ query, signal, throwOnError: true })).data,
-    });
-    const { cursor: _, ...filters } = view;
-    const begin = page.items[PAGE_SIZE];
-    return begin === undefined ? filters : { ...filters, cursor: begin.id };
-  };
 }

@@ -4,17 +4,18 @@ import {
   ALL,
   asQuery,
   changed,
-  filtersSet,
+  filterWords,
   isFiltered,
-  isLabel,
   type JobsView,
   PAGE_SIZE,
-  partOf,
+  partsSet,
+  placeOf,
   readJobsView,
   STATES,
+  seen,
   settled,
   toggled,
-  typedOf,
+  unfiltered,
 } from "./view";
 
 const reload = (view: JobsView) => readJobsView(defaultParseSearch(defaultStringifySearch({ ...view })));
@@ -23,11 +24,15 @@ describe("a view in the address", () => {
   it.each<JobsView>([
     {},
     { state: ["queued"] },
-    { state: ["running", "failed"], order: "oldest" },
-    { search: "64", project: "true", label: "seed=6672" },
+    { state: ["running", "failed"], sort: "name" },
+    { filter: "64", project: "true", label: "seed=6672" },
+    { filter: 'owner:ada gpus>4 "two words" lr<1e-3' },
     { owner: "ada@example.org", node: "gpu-1" },
     { owner: ALL, project: `*${"x".repeat(63)}*` },
-    { search: "[1]", label: "why=a=b & c?", cursor: "01a201d7-fa0a-73e6-9401-aa9aef83b658" },
+    { filter: "[1]", label: "why=a=b & c?", cursor: "01a201d7-fa0a-73e6-9401-aa9aef83b658" },
+    { columns: "state,metric:val/loss:min,setting:train.optimizer.lr", sort: "-metric:val/loss:min" },
+    { columns: ["metric:a,b:last", "gpus"], group: "label:my team", open: ["a, b", "c"] },
+    { sort: "name", cursor: "WyItbmFtZSIsbnVsbCxbImdwdCJdLCIwMWEyIl0xMjM0NTY3ODk" },
   ])("is the same after a reload: %j", (view) => {
     expect(reload(view)).toEqual(view);
   });
@@ -41,59 +46,64 @@ describe("a view in the address", () => {
 
   it("takes what a person writes by hand", () => {
     expect(readJobsView({ state: "running" })).toEqual({ state: ["running"] });
-    expect(readJobsView({ search: 64 })).toEqual({ search: "64" });
-  });
-
-  it("takes the name of an earlier version's address as what is searched for", () => {
-    expect(readJobsView({ name: "gpt" })).toEqual({ search: "gpt" });
-    expect(readJobsView({ name: "gpt", search: "bert" })).toEqual({ search: "bert" });
+    expect(readJobsView({ filter: 64 })).toEqual({ filter: "64" });
   });
 
   it("leaves out what does not fit, and what is the default anyway", () => {
-    expect(readJobsView({ state: ["gone", 3], label: "team", search: " ", order: "newest", page: 2 })).toEqual({});
+    expect(readJobsView({ state: ["gone", 3], label: "team", filter: " ", sort: "-created", page: 2 })).toEqual({});
     expect(readJobsView({ state: [...STATES] })).toEqual({});
-    expect(readJobsView({ search: "x".repeat(64), label: "=v", project: { a: 1 } })).toEqual({});
-    expect(readJobsView({ owner: "x".repeat(258), node: [] })).toEqual({});
+    expect(readJobsView({ filter: "x".repeat(2_001), label: "=v", project: { a: 1 }, columns: "" })).toEqual({});
+    expect(readJobsView({ owner: "x".repeat(258), node: [], open: "a", cursor: "9" })).toEqual({});
   });
 });
 
 describe("a change of the view", () => {
-  const page: JobsView = { state: ["failed"], search: "gpt", cursor: "01a2" };
+  const page: JobsView = { state: ["failed"], filter: "gpt", group: "owner", cursor: "x".repeat(36) };
 
   it("goes back to the first page and keeps the other filters", () => {
-    expect(changed(page, { search: undefined })).toEqual({ state: ["failed"] });
-    expect(changed(page, { order: "oldest" })).toEqual({ state: ["failed"], search: "gpt", order: "oldest" });
+    expect(changed(page, { filter: undefined })).toEqual({ state: ["failed"], group: "owner" });
+    expect(changed(page, { sort: "created" })).toEqual({ ...page, cursor: undefined, sort: "created" });
+  });
+
+  it("of its columns or open groups stays on the page", () => {
+    expect(seen(page, { columns: "gpus", open: "ada" })).toEqual({ ...page, columns: "gpus", open: "ada" });
+    expect(placeOf(seen(page, { columns: "gpus", open: "ada" }))).toBe(placeOf(page));
+    expect(placeOf(changed(page, {}))).not.toBe(placeOf(page));
   });
 
   it("turns a state on and off", () => {
     const both = toggled(page, "queued");
-    expect(both).toEqual({ state: ["queued", "failed"], search: "gpt" });
-    expect(toggled(toggled(both, "queued"), "failed")).toEqual({ search: "gpt" });
+    expect(both.state).toEqual(["queued", "failed"]);
+    expect(toggled(toggled(both, "queued"), "failed").state).toBeUndefined();
+  });
+
+  it("to all jobs keeps order, columns and groups", () => {
+    const view = { ...page, sort: "name", columns: "gpus" };
+    expect(unfiltered(view)).toEqual({ owner: ALL, sort: "name", columns: "gpus", group: "owner" });
   });
 });
 
 it("asks the service for one page of what the view says", () => {
-  expect(asQuery({ state: ["failed"], label: "team=nlp" })).toEqual({
+  expect(
+    asQuery({ state: ["failed"], label: "team=nlp", columns: "gpus,metric:a/b:last" }, ["metric:a/b:last"]),
+  ).toEqual({
     state: ["failed"],
     label: "team=nlp",
     sort: "-created",
+    columns: ["metric:a/b:last"],
+    totals: true,
     limit: PAGE_SIZE,
   });
-  expect(asQuery({ owner: "ada", project: "vis*" })).toMatchObject({ owner: "ada", project: "vis*" });
-  expect(asQuery({ owner: ALL }).owner).toBeUndefined();
-});
-
-it.each([
-  ["ad", "*ad*", "ad"],
-  ["a*a", "a*a", "a*a"],
-  ["*", ALL, undefined],
-])("looks for %s as %s, and shows it as %s", (typed, pattern, shown) => {
-  expect([partOf(typed), typedOf(pattern)]).toEqual([pattern, shown]);
+  expect(asQuery({ owner: "ada", project: "vis*", group: "kind" }, [])).toMatchObject({ owner: "ada", group: "kind" });
+  expect(asQuery({ owner: ALL }, []).owner).toBeUndefined();
 });
 
 it.each<[JobsView, JobsView]>([
   [{}, { owner: "ada" }],
-  [{ order: "oldest" }, { owner: "ada", order: "oldest" }],
+  [
+    { sort: "name", columns: "gpus" },
+    { owner: "ada", sort: "name", columns: "gpus" },
+  ],
   [{ project: "nlp" }, { project: "nlp", owner: ALL }],
   [{ cursor: "01a2" }, { cursor: "01a2", owner: ALL }],
   [{ owner: "ben" }, { owner: "ben" }],
@@ -105,47 +115,31 @@ it.each<[JobsView, JobsView]>([
 });
 
 describe("the filters that are set", () => {
-  const all: JobsView = {
-    state: ["queued", "failed"],
-    search: "gpt",
-    owner: "ada",
-    project: "vision",
-    node: "gpu-1",
-    label: "a=b",
-    order: "oldest",
-    cursor: "01a2",
-  };
+  it("are what hides jobs, and not the order, the columns or the page", () => {
+    expect(isFiltered({ sort: "name", columns: "gpus", group: "owner", cursor: "01a2", owner: ALL })).toBe(false);
+    const hiding: JobsView[] = [{ filter: "gpt" }, { state: ["failed"] }, { owner: "ada" }, { node: "gpu-1" }];
+    for (const view of [...hiding, { project: "nlp" }, { label: "a=b" }]) expect(isFiltered(view)).toBe(true);
+  });
 
-  it("are what hides jobs, and not the order or the page", () => {
-    expect(isFiltered({ order: "oldest", cursor: "01a2", owner: ALL })).toBe(false);
-    const hiding = (["state", "search", "owner", "project", "node", "label"] as const).map((key) => [key, all[key]]);
-    for (const one of hiding) expect(isFiltered(Object.fromEntries([one]))).toBe(true);
-    expect(filtersSet(all).map(({ name, value }) => `${name} ${value}`)).toEqual([
-      "state queued or failed",
-      "name or id gpt",
+  it("are removed one at a time where a link has set them", () => {
+    const view: JobsView = { owner: "ada", node: "gpu-1", label: "a=b", filter: "gpt", cursor: "x".repeat(36) };
+    expect(partsSet(view, null).map(({ name, value }) => `${name} ${value}`)).toEqual([
       "owner ada",
-      "project vision",
       "node gpu-1",
       "label a=b",
     ]);
-  });
-
-  it("are left out one at a time", () => {
-    for (const { without } of filtersSet(all)) {
-      const { cursor: _, ...kept } = all;
-      expect(Object.entries(kept)).toEqual(expect.arrayContaining(Object.entries(without)));
-      expect(filtersSet(without)).toHaveLength(5);
+    for (const { name, without } of partsSet(view, null)) {
+      const { cursor: _, [name as "node"]: __, ...kept } = view;
+      expect(without).toEqual(kept);
     }
+    expect(partsSet({ owner: "ada" }, "ada")).toEqual([]);
+    expect(partsSet({ owner: "ben" }, "ada")[0]?.without).toEqual({ owner: ALL });
   });
-});
 
-it.each([
-  ["team=nlp", true],
-  ["team=", true],
-  ["a=b=c", true],
-  ["team", false],
-  ["=nlp", false],
-  ["", false],
-])("%s as a label: %s", (typed, good) => {
-  expect(isLabel(typed)).toBe(good);
+  it("are named in words", () => {
+    expect(filterWords({ filter: "gpus>4", state: ["running", "failed"], owner: "ada", node: "n1" })).toBe(
+      "gpus>4, owner ada, node n1, running or failed",
+    );
+    expect(filterWords({ owner: ALL, sort: "name" })).toBe("");
+  });
 });

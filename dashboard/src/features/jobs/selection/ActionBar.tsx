@@ -1,0 +1,150 @@
+/** What can be done with the selected jobs. It takes the place of the totals, so that it covers no row. */
+import { Link } from "@tanstack/react-router";
+import { useState } from "react";
+import type { ListedJob } from "@/api/generated";
+import { useRights } from "@/api/rights";
+import { CopyButton } from "@/components/CopyButton";
+import { Failed } from "@/components/Failed";
+import { number } from "@/lib/format";
+import { counted } from "@/lib/resources";
+import { ALL_MAX, allJobs } from "../useJobs";
+import { filterWords, type JobsView } from "../view";
+import classes from "./ActionBar.module.css";
+import { type Action, CANCEL, DELETE } from "./actions";
+import { EachDialog } from "./EachDialog";
+import type { Selection } from "./useSelection";
+
+/** What one comparison can show. */
+export const COMPARED_MAX = 20;
+
+interface ActionBarProps {
+  view: JobsView;
+  selection: Selection;
+  /** Jobs on all pages. */
+  total: number;
+}
+
+/** Jobs as they were when the dialog was opened: it still shows them after they were cancelled or deleted. */
+interface Asking {
+  action: Action;
+  jobs: readonly ListedJob[];
+  left: string;
+}
+
+export function ActionBar({ view, selection, total }: ActionBarProps) {
+  const [asking, setAsking] = useState<Asking | null>(null);
+  const { jobs, isAll, clear } = selection;
+  return (
+    <>
+      {jobs.length === 0 ? null : (
+        <section className={classes.bar} aria-label="Selected jobs" data-actions>
+          <strong>{isAll ? allWords(view, total) : `${counted(jobs.length, "job")} selected`}</strong>
+          {isAll ? <ActionsOnAll view={view} ask={setAsking} /> : <Actions jobs={jobs} ask={setAsking} />}
+          {isAll || total <= jobs.length || view.group !== undefined ? null : (
+            <button type="button" onClick={selection.selectAll}>
+              Select all {number(total)}
+            </button>
+          )}
+          <button type="button" className={classes.clear} title="Esc" onClick={clear}>
+            Clear
+          </button>
+        </section>
+      )}
+      {asking === null ? null : (
+        <EachDialog
+          {...asking}
+          close={(wereAsked) => {
+            setAsking(null);
+            if (wereAsked) clear();
+          }}
+        />
+      )}
+    </>
+  );
+}
+
+/** "All 37 jobs that match owner:ada selected". */
+function allWords(view: JobsView, total: number): string {
+  const words = filterWords(view);
+  return `All ${counted(total, "job")}${words === "" ? "" : ` that match ${words}`} selected`;
+}
+
+function Actions({ jobs, ask }: { jobs: readonly ListedJob[]; ask: (asking: Asking) => void }) {
+  const rights = useRights();
+  const only = jobs.length === 1 ? jobs[0] : undefined;
+  return (
+    <>
+      {jobs.length >= 2 && jobs.length <= COMPARED_MAX ? (
+        <Link to="/compare" search={{ jobs: jobs.map(({ id }) => id) }} className={classes.main} title="c">
+          Compare
+        </Link>
+      ) : null}
+      {jobs.length > COMPARED_MAX ? <span className={classes.hint}>At most {COMPARED_MAX} can be compared</span> : null}
+      {[CANCEL, DELETE].map((action) => {
+        const meant = askingOf(action, jobs, rights.controls);
+        return meant.jobs.length === 0 ? null : (
+          <button key={action.verb} type="button" className={classes.danger} onClick={() => ask(meant)}>
+            {action.verb} {counted(meant.jobs.length, "job")}
+          </button>
+        );
+      })}
+      {only === undefined || !rights.has("job.submit") ? null : (
+        <Link to="/submit" search={{ clone: only.id }}>
+          Clone
+        </Link>
+      )}
+      <CopyButton
+        text={jobs.map(({ id }) => id).join("\n")}
+        what={only === undefined ? "ids" : "id"}
+        label={only === undefined ? "Copy the ids" : "Copy the id"}
+      />
+    </>
+  );
+}
+
+/** The service lists them again, so that the dialog has those that match now. */
+function ActionsOnAll({ view, ask }: { view: JobsView; ask: (asking: Asking) => void }) {
+  const rights = useRights();
+  const [isBusy, setIsBusy] = useState(false);
+  const [error, setError] = useState<unknown>(null);
+  const begin = async (action: Action) => {
+    setIsBusy(true);
+    setError(null);
+    try {
+      ask(askingOf(action, await allJobs(view), rights.controls));
+    } catch (failure) {
+      setError(failure);
+    }
+    setIsBusy(false);
+  };
+  return (
+    <>
+      {[CANCEL, DELETE].map((action) => (
+        <button
+          key={action.verb}
+          type="button"
+          className={classes.danger}
+          disabled={isBusy}
+          title={`At most ${number(ALL_MAX)} at once`}
+          onClick={() => void begin(action)}
+        >
+          {action.verb} …
+        </button>
+      ))}
+      {error === null ? null : <Failed error={error} />}
+    </>
+  );
+}
+
+function askingOf(action: Action, chosen: readonly ListedJob[], controls: (job: ListedJob) => boolean): Asking {
+  const controlled = chosen.filter(controls);
+  const jobs = controlled.filter(action.isFor);
+  const others = controlled.length - jobs.length;
+  const foreign = chosen.length - controlled.length;
+  const left = [others === 0 ? "" : action.ofOthers(others), foreign === 0 ? "" : notYours(foreign)].join(" ");
+  return { action, jobs, left };
+}
+
+function notYours(count: number): string {
+  return `${count} more of the selected ${count === 1 ? "belongs to another person and stays" : "belong to other people and stay"}.`;
+}

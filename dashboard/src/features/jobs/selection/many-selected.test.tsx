@@ -1,0 +1,38 @@
+import { fireEvent, screen, within } from "@testing-library/react";
+import { describe, expect, it } from "vitest";
+import { VIEWER } from "@/testing/caller";
+import { aJob } from "@/testing/jobs";
+import { open, serve } from "@/testing/pages";
+import { JobsPage } from "../JobsPage";
+import { readJobsView } from "../view";
+
+const page = (search = "") => open("/jobs", JobsPage, search, readJobsView);
+const row = async (name: string) => (await screen.findByRole("link", { name })).closest("tr") as HTMLElement;
+
+describe("selected jobs", () => {
+  it("are cancelled as far as the caller may, and the others are named", async () => {
+    const member = { ...VIEWER, name: "lea", rights_in: { default: ["job.read", "job.control_own"] } };
+    const jobs = ["lea", "ben"].map((owner) => aJob({ id: owner, name: `of-${owner}`, owner, state: "queued" }));
+    serve(({ path }) => ({ body: path === "/v1/session" ? member : { items: jobs, jobs: [] } }));
+    page();
+    fireEvent.click(within(await row("of-ben")).getByRole("checkbox"));
+    expect(screen.getByText("1 job selected")).toBeTruthy();
+    expect(screen.queryByRole("button", { name: /^Cancel/ })).toBeNull();
+    expect(screen.queryByRole("link", { name: "Clone" })).toBeNull();
+    fireEvent.click(within(await row("of-lea")).getByRole("checkbox"));
+    fireEvent.click(screen.getByRole("button", { name: "Cancel 1 job" }));
+    const dialog = await screen.findByRole("dialog");
+    expect(dialog.textContent).toContain("1 more of the selected belongs to another person and stays.");
+  });
+
+  it("are too many to compare from 21 on", async () => {
+    const many = Array.from({ length: 21 }, (_, place) => aJob({ id: `${place}`, name: `job-${place}` }));
+    serve((asked) => (asked.path === "/v1/jobs" ? { body: { items: many } } : { body: { jobs: [] } }));
+    page();
+    await row("job-0");
+    fireEvent.click(screen.getByRole("checkbox", { name: "Select all jobs on this page" }));
+    expect(screen.getByText("At most 20 can be compared")).toBeTruthy();
+    fireEvent.click(within(await row("job-7")).getByRole("checkbox"));
+    expect(screen.getByRole("link", { name: "Compare" })).toBeTruthy();
+  });
+});
