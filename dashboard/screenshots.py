@@ -78,7 +78,7 @@ def pages(jobs: list[dict[str, Any]]) -> dict[str, str]:
     twins = max(families, key=len, default=[])
     of = {
         state: next((job["id"] for job in jobs if job["state"] == state), None)
-        for state in ("running", "failed")
+        for state in ("running", "failed", "queued")
     }
     longest = max(
         trained, key=lambda job: job["progress"]["step"] if job["progress"] else 0, default=None
@@ -88,6 +88,7 @@ def pages(jobs: list[dict[str, Any]]) -> dict[str, str]:
         "job": longest and f"/jobs/{longest['id']}",
         "running": of["running"] and f"/jobs/{of['running']}",
         "failed": of["failed"] and f"/jobs/{of['failed']}",
+        "waiting": of["queued"] and f"/jobs/{of['queued']}",
         "logs": of["running"] and f"/jobs/{of['running']}?tab=logs",
         "compare": len(twins) > 1 and f"/compare?jobs={quote(json.dumps(twins[:8]))}",
         "submit": "/submit",

@@ -130,6 +130,7 @@ def test_a_chart_is_read_by_keys(visitor: Visitor, pair: str) -> None:
 def test_smoothing_is_a_debiased_average_and_can_be_disabled(visitor: Visitor, pair: str) -> None:
     page = visitor.go(pair, "Compare").page
     plain = picture(card(visitor))
+    visitor.button(re.compile("^View")).click()
     page.get_by_label("Smoothing, as a number").fill("0.9")
     point_at(card(visitor), 1)
     rows = page.get_by_test_id("chart-tooltip").get_by_role("row", include_hidden=True)
@@ -144,6 +145,7 @@ def test_smoothing_is_a_debiased_average_and_can_be_disabled(visitor: Visitor, p
     page.wait_for_url("**smoothing=0.9**")  # The address is written once the field rests.
     page.reload()
     expect(page.get_by_label("Smoothing, as a number")).to_have_value("0.9")
+    visitor.button(re.compile("^View · smoothing 0.9")).click()
     visitor.button("Off").click()
     expect(page.get_by_label("Smoothing, as a number")).to_have_value("0")
     assert picture(card(visitor)) == plain
@@ -234,7 +236,7 @@ def test_a_link_shows_its_view_and_changes_no_settings(visitor: Visitor, work: W
     page.wait_for_url(re.compile("zoom=step"))
     page.get_by_role("link", name="Logs").click()
     expect(page.get_by_test_id("log-where")).to_be_visible()
-    page.get_by_role("link", name="Overview").click()
+    page.get_by_role("link", name="Charts").click()
     expect(reset).to_be_visible()
     page.reload()
     expect(reset).to_be_visible()

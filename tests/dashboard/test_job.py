@@ -23,11 +23,9 @@ def test_the_batch_plan_is_shown_and_every_tab_is_accessible(
     visitor: Visitor, trained: str
 ) -> None:
     page = visitor.go(f"/jobs/{trained}", "trained").page
-    promise = page.get_by_test_id("promise")
-    for part in ("64", "2", "8", "4"):
-        expect(promise.get_by_text(part, exact=True).first).to_be_visible()
+    expect(page.locator("[data-fact=batch]")).to_have_text("batch 64 = 2 ranks × 8 × 4")
     expect(page.get_by_test_id("outcome")).to_contain_text("12")
-    for tab in ("Overview", "Logs", "Timeline", "Configuration", "Checkpoints", "Files"):
+    for tab in ("Charts", "Logs", "Timeline", "Configuration", "Checkpoints", "Files"):
         page.get_by_role("navigation", name="Parts of this job").get_by_role(
             "link", name=tab
         ).click()
@@ -59,7 +57,7 @@ def test_the_view_of_the_curves_is_in_the_address(visitor: Visitor, trained: str
     expect(page.get_by_test_id("chart-tooltip")).to_contain_text("768")
     expect(page.get_by_test_id("chart-tooltip")).to_contain_text("inal checkpoint of step 12")
     page.get_by_role("link", name="Timeline", exact=True).click()
-    page.get_by_role("link", name="Overview", exact=True).click()
+    page.get_by_role("link", name="Charts", exact=True).click()
     expect(page).to_have_url(re.compile(r"axis=samples"))
 
 
@@ -87,7 +85,7 @@ def test_a_running_job_is_seen_running_and_is_cancelled_from_its_page(
     job = work.endless("live")
     lockstep.at_step(job, 1)
     page = visitor.go(f"/jobs/{job}", "live").page
-    step = page.get_by_role("region", name="Progress").locator("dd").first
+    step = page.locator("[data-fact=step] strong")
     expect(step).to_have_text(re.compile(r"\d"))
     before = step.inner_text()
     expect(step).not_to_have_text(before)
@@ -145,7 +143,7 @@ def test_a_log_is_followed_let_go_and_followed_again(
     lockstep.at_step(job, 60)
     page = visitor.go(f"/jobs/{job}?tab=logs").page
     lines = page.get_by_test_id("log-lines")
-    follow = page.get_by_role("button", name=re.compile("^Follow"))
+    follow = visitor.button("Live")
     expect(follow).to_have_attribute("aria-pressed", "true")
     newest = lines.get_by_text(re.compile(r"^.*loss")).last
     before = newest.inner_text()

@@ -13,10 +13,12 @@ import { PersonMenu } from "./PersonMenu";
 import { ProjectFilter } from "./ProjectFilter";
 import { usePages } from "./pages";
 import classes from "./Shell.module.css";
+import { useBarHeight } from "./useBarHeight";
 
 export function Shell() {
   const [helpIsOpen, setHelpIsOpen] = useState(false);
   useGlobalKeys({ help: () => setHelpIsOpen((open) => !open) });
+  const bar = useBarHeight();
   const signedIn = useSignedIn();
   const { project } = useSearch({ strict: false });
   const pages = usePages();
@@ -27,7 +29,7 @@ export function Shell() {
       <a href="#content" className={classes.skip}>
         Skip to the content
       </a>
-      <header className={classes.header}>
+      <header ref={bar} className={classes.header}>
         <Link to="/jobs" className={classes.mark} aria-label="Lockstep: all jobs">
           <img src="/mark.svg" alt="" width={20} height={20} />
           <span>Lockstep</span>

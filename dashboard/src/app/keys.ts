@@ -52,7 +52,8 @@ export const SHORTCUTS: { where: string; of?: string; shortcuts: Shortcut[] }[] 
       { keys: "0", does: "see all of it" },
     ],
   },
-  { where: "Logs", shortcuts: [{ keys: "f", does: "follow, or let go" }] },
+  { where: "A job", shortcuts: [{ keys: "l", does: "show or hide the log" }] },
+  { where: "Logs", shortcuts: [{ keys: "f", does: "keep to the newest line, or pause" }] },
   { where: "New job", of: "/submit", shortcuts: [{ keys: "Ctrl Enter", does: "submit" }] },
 ];
 

@@ -58,6 +58,9 @@ export const Card = memo(function Card({ series, summary, all, zoomed, onSeen, .
   const isLog = logarithmic.includes(metric);
   const element = useRef<HTMLElement>(null);
   const isSeen = useOnScreen(element);
+  // The menus of sixty cards take longer than all else: a card that was never on the screen has none.
+  const wasSeen = useRef(false);
+  wasSeen.current ||= isSeen;
   const canvas = useRef<HTMLCanvasElement>(null);
   const colours = useChartColours();
   const [isExpanded, setIsExpanded] = useState(false);
@@ -147,13 +150,17 @@ export const Card = memo(function Card({ series, summary, all, zoomed, onSeen, .
             </button>
           )}
         </h3>
-        <CardActions
-          metric={metric}
-          onExpand={() => setIsExpanded(true)}
-          onPicture={() => canvas.current && savePicture(metric, lines, marks, canvas.current, colours)}
-          onDrawn={() => saveDrawn(metric, lines, axis)}
-          onEveryPoint={() => everyPoint.mutate()}
-        />
+        {wasSeen.current ? (
+          <CardActions
+            metric={metric}
+            onExpand={() => setIsExpanded(true)}
+            onPicture={() => canvas.current && savePicture(metric, lines, marks, canvas.current, colours)}
+            onDrawn={() => saveDrawn(metric, lines, axis)}
+            onEveryPoint={() => everyPoint.mutate()}
+          />
+        ) : (
+          <div className={classes.place} />
+        )}
       </header>
       {isAlone ? (
         <div className={classes.figures}>

@@ -2,7 +2,8 @@
  * All metrics of one job or of several as cards, in the groups of the service: the charts of a job's page and of
  * Compare. Cards are drawn, and their points asked for, only while they are on the screen.
  */
-import { useCallback, useId, useMemo, useRef, useState } from "react";
+import { type ReactNode, useCallback, useId, useMemo, useRef, useState } from "react";
+import { createPortal } from "react-dom";
 import { runningKey } from "@/api/curves";
 import { type JobOfCharts, requestsFor, useLive, useSummaries } from "@/api/series";
 import { Empty } from "@/components/Empty";
@@ -34,6 +35,10 @@ export interface ChartsProps {
   onLook?: (look: Look) => void;
   /** True on the page that the tab opened first. */
   isFirst?: boolean;
+  /** The element that holds the controls, null until it is there; without one they are above the charts. */
+  controls?: HTMLElement | null;
+  /** What follows the charts, as soon as these have their places. */
+  below?: ReactNode;
 }
 
 const NONE: ReadonlySet<string> = new Set();
@@ -53,7 +58,8 @@ export function Charts({ address = NO_ADDRESS, onLook = KEPT_NOWHERE, isFirst = 
   );
 }
 
-function GroupedCharts({ jobs: given, slots: givenSlots, hidden = NONE, marks = NO_MARKS }: ChartsProps) {
+function GroupedCharts({ jobs: given, slots: givenSlots, hidden = NONE, marks = NO_MARKS, ...places }: ChartsProps) {
+  const { controls, below } = places;
   const jobs = useSame(given);
   const live = useLive(jobs);
   const summaries = useSummaries(jobs, live);
@@ -75,7 +81,14 @@ function GroupedCharts({ jobs: given, slots: givenSlots, hidden = NONE, marks = 
   if (summaries.series.length === 0) {
     if (summaries.error !== null) return <Failed error={summaries.error} retry={summaries.retry} />;
     if (summaries.isPending) return <div className={classes.loading} />;
-    return <Nothing isLive={live.size > 0} />;
+    return (
+      <div className={classes.charts}>
+        <div className={classes.empty}>
+          <Nothing isLive={live.size > 0} />
+        </div>
+        {below}
+      </div>
+    );
   }
   // Measurements of a machine are not the job's own series.
   const hasOwn = summaries.series.some(({ group }) => group !== SYSTEM);
@@ -92,6 +105,18 @@ function GroupedCharts({ jobs: given, slots: givenSlots, hidden = NONE, marks = 
   const found = groups
     .map(({ name, series }) => ({ name, series, shown: series.filter((each) => matches(each.name, search)) }))
     .filter(({ shown }) => shown.length > 0);
+  const toolbar = (
+    <Toolbar
+      search={search}
+      onSearch={setSearch}
+      axis={axis}
+      axes={axes}
+      onAxis={onAxis}
+      marks={isAlone ? marks : NO_MARKS}
+      isZoomed={Object.keys(zooms).length > 0}
+      onReset={onReset}
+    />
+  );
   return (
     <div className={classes.charts}>
       {hasOwn ? null : (
@@ -99,16 +124,11 @@ function GroupedCharts({ jobs: given, slots: givenSlots, hidden = NONE, marks = 
           <Nothing isLive={live.size > 0} />
         </div>
       )}
-      <Toolbar
-        search={search}
-        onSearch={setSearch}
-        axis={axis}
-        axes={axes}
-        onAxis={onAxis}
-        marks={isAlone ? marks : NO_MARKS}
-        isZoomed={Object.keys(zooms).length > 0}
-        onReset={onReset}
-      />
+      {controls === undefined ? (
+        <div className={classes.empty}>{toolbar}</div>
+      ) : (
+        controls && createPortal(toolbar, controls)
+      )}
       {found.length === 0 ? (
         <Empty title={`No metric has “${search}” in its name`}>
           <button type="button" className={classes.clear} onClick={() => setSearch("")}>
@@ -173,6 +193,7 @@ function GroupedCharts({ jobs: given, slots: givenSlots, hidden = NONE, marks = 
           </section>
         );
       })}
+      {below}
     </div>
   );
 }

@@ -1,4 +1,9 @@
-/** Settings of all cards: selection, smoothing, axis, and reset of the zoom. */
+/**
+ * Settings of all cards, for a line that has other things: selection, axis, and reset of the zoom. Rare ones are in a panel
+ * that opens, and on a small screen all of them are.
+ */
+import { useClickOutside } from "@mantine/hooks";
+import { type ReactNode, useState } from "react";
 import type { Axis } from "@/lib/axes";
 import type { Mark } from "@/lib/marks";
 import { MarkLegend } from "./MarkLegend";
@@ -27,24 +32,78 @@ const NAMES: Readonly<Record<Axis, string>> = {
   wall: "wall time",
 };
 
-export function Toolbar({ search, onSearch, axis, axes, onAxis, marks, isZoomed, onReset }: ToolbarProps) {
+export function Toolbar(props: ToolbarProps) {
+  const { search, onSearch, axis, axes, onAxis, marks, isZoomed, onReset } = props;
+  return (
+    <Frame isZoomed={isZoomed} onReset={onReset}>
+      <div className={classes.common}>
+        <input
+          type="search"
+          className={classes.search}
+          placeholder="Filter charts"
+          aria-label="Filter charts by the name of the metric"
+          data-page-search
+          value={search}
+          onChange={(event) => onSearch(event.target.value)}
+          onKeyDown={(event) => {
+            if (event.key === "Escape") event.currentTarget.blur();
+          }}
+        />
+        <label className={classes.axis}>
+          x axis
+          <select value={axis} onChange={(event) => onAxis(event.target.value as Axis)}>
+            {axes.map((each) => (
+              <option key={each} value={each}>
+                {NAMES[each]}
+              </option>
+            ))}
+          </select>
+        </label>
+      </div>
+      <div className={classes.rare}>
+        <Rare marks={marks} />
+      </div>
+    </Frame>
+  );
+}
+
+interface FrameProps extends Pick<ToolbarProps, "isZoomed" | "onReset"> {
+  children: ReactNode;
+}
+
+function Frame({ isZoomed, onReset, children }: FrameProps) {
+  const [isOpen, setIsOpen] = useState(false);
+  const { smoothing } = useLook();
+  const place = useClickOutside<HTMLElement>(() => setIsOpen(false));
+  return (
+    <section
+      ref={place}
+      className={classes.toolbar}
+      data-open={isOpen}
+      aria-label="How charts are shown"
+      onKeyDown={({ key }) => {
+        if (key === "Escape") setIsOpen(false);
+      }}
+    >
+      {isZoomed ? (
+        <button type="button" className={classes.reset} onClick={onReset}>
+          Reset zoom
+        </button>
+      ) : null}
+      <button type="button" aria-expanded={isOpen} onClick={() => setIsOpen(!isOpen)}>
+        {smoothing === 0 ? "View" : `View · smoothing ${smoothing}`} <span aria-hidden>▾</span>
+      </button>
+      <div className={classes.settings}>{children}</div>
+    </section>
+  );
+}
+
+function Rare({ marks }: { marks: readonly Mark[] }) {
   const { marks: withMarks } = useChartSettings();
   const { smoothing, change, isDefault, makeDefault } = useLook();
   const setSmoothing = (value: unknown) => change({ smoothing: smoothingOf(value) });
   return (
-    <section className={classes.toolbar} aria-label="How charts are shown">
-      <input
-        type="search"
-        className={classes.search}
-        placeholder="Filter charts"
-        aria-label="Filter charts by the name of the metric"
-        data-page-search
-        value={search}
-        onChange={(event) => onSearch(event.target.value)}
-        onKeyDown={(event) => {
-          if (event.key === "Escape") event.currentTarget.blur();
-        }}
-      />
+    <>
       <div className={classes.smoothing}>
         <label htmlFor="chart-smoothing">Smoothing</label>
         <input
@@ -70,16 +129,6 @@ export function Toolbar({ search, onSearch, axis, axes, onAxis, marks, isZoomed,
           Off
         </button>
       </div>
-      <label className={classes.axis}>
-        x axis
-        <select value={axis} onChange={(event) => onAxis(event.target.value as Axis)}>
-          {axes.map((each) => (
-            <option key={each} value={each}>
-              {NAMES[each]}
-            </option>
-          ))}
-        </select>
-      </label>
       <button
         type="button"
         disabled={isDefault}
@@ -98,18 +147,7 @@ export function Toolbar({ search, onSearch, axis, axes, onAxis, marks, isZoomed,
           Marks
         </label>
       ) : null}
-      {isZoomed ? (
-        <button type="button" className={classes.reset} onClick={onReset}>
-          Reset zoom
-        </button>
-      ) : (
-        <span className={classes.hint}>Drag across a chart to zoom</span>
-      )}
-      {withMarks && marks.length > 0 ? (
-        <div className={classes.legend}>
-          <MarkLegend marks={marks} />
-        </div>
-      ) : null}
-    </section>
+      {withMarks && marks.length > 0 ? <MarkLegend marks={marks} /> : null}
+    </>
   );
 }

@@ -130,10 +130,10 @@ export function LogPane(props: LogPaneProps) {
             type="button"
             className={classes.follow}
             aria-pressed={following}
-            title="Keep to the newest line (f)"
+            title={following ? "Pause (f)" : "Keep to the newest line (f)"}
             onClick={() => onFollow(!following)}
           >
-            {following ? "Following" : "Follow"}
+            Live
           </button>
         )}
       </div>

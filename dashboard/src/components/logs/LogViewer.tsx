@@ -7,12 +7,12 @@
 import { useMutation } from "@tanstack/react-query";
 import { useCallback, useEffect, useMemo, useState } from "react";
 import { useKeys } from "@/app/keys";
+import { useRemembered } from "@/components/useRemembered";
 import { FIRST_ERROR, filterOf, type LogView, writePlace } from "@/lib/log-view";
 import { findFirstError } from "./first-error";
 import { LogPane } from "./LogPane";
 import { LogToolbar } from "./LogToolbar";
 import classes from "./LogViewer.module.css";
-import { useRemembered } from "./useRemembered";
 
 export interface LogViewerProps {
   jobId: string;
@@ -23,9 +23,11 @@ export interface LogViewerProps {
   view: LogView;
   onView: (view: LogView) => void;
   hrefOf: (view: LogView) => string;
+  /** It fills what it is in, instead of a height of its own. */
+  fills?: boolean;
 }
 
-export function LogViewer({ jobId, jobName, attempts, ranks, view, onView, hrefOf }: LogViewerProps) {
+export function LogViewer({ jobId, jobName, attempts, ranks, view, onView, hrefOf, fills }: LogViewerProps) {
   const [following, setFollowing] = useState(view.line === undefined);
   const [wrap, setWrap] = useRemembered("lockstep.logs.wrap");
   const [showTime, setShowTime] = useRemembered("lockstep.logs.times");
@@ -64,7 +66,7 @@ export function LogViewer({ jobId, jobName, attempts, ranks, view, onView, hrefO
   useKeys({ f: () => follow(!following) });
 
   return (
-    <div className={classes.viewer}>
+    <div className={classes.viewer} data-fills={fills}>
       <LogToolbar
         jobId={jobId}
         jobName={jobName}

@@ -25,7 +25,7 @@ export function meaning(node: NodeView): { means: string; next: string } | null 
     case "quarantined":
       return {
         means: `It is given no more work: ${node.reason ?? "it failed several jobs"}. ${runsOn}`,
-        next: "Look at what failed there, and mend the node. Then resume it: its failures are forgotten.",
+        next: "Look at what failed there, and fix the node. Then resume it: its failures are forgotten.",
       };
     case "leaving":
       return {

@@ -1,6 +1,6 @@
 /** A job's curves, with what happened to it below them. A chunk of its own: what is said about the job is there first. */
 import { getRouteApi } from "@tanstack/react-router";
-import { lazy, Suspense, useMemo } from "react";
+import { lazy, type ReactNode, Suspense, useMemo } from "react";
 import type { JobView } from "@/api/generated";
 import { readLook } from "@/lib/look";
 import { marksOf } from "@/lib/marks";
@@ -9,7 +9,15 @@ import { useJobEvents } from "./job-queries";
 const LookedAt = lazy(async () => ({ default: (await import("@/components/charts/LookedAt")).LookedAt }));
 const route = getRouteApi("/jobs/$job");
 
-export function ChartsPanel({ job }: { job: JobView }) {
+interface ChartsPanelProps {
+  job: JobView;
+  /** The place of the charts' controls, once it is there. */
+  controls: HTMLElement | null;
+  /** What follows the charts. */
+  below: ReactNode;
+}
+
+export function ChartsPanel({ job, controls, below }: ChartsPanelProps) {
   const view = route.useSearch();
   const navigate = route.useNavigate();
   const { events = [] } = useJobEvents(job);
@@ -25,6 +33,8 @@ export function ChartsPanel({ job }: { job: JobView }) {
         }
         jobs={[job]}
         marks={marks}
+        controls={controls}
+        below={below}
       />
     </Suspense>
   );

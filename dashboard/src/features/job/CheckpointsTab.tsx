@@ -68,6 +68,8 @@ export function CheckpointsTab({ job }: { job: JobView }) {
   );
 }
 
+const STARTS = "A new job that starts from these weights; optimizer, schedule and data begin anew";
+
 interface RowProps {
   job: JobView;
   checkpoint: CheckpointView;
@@ -108,8 +110,8 @@ function Row({ job, checkpoint, isNewest, measured, fetches, isOpen, onToggle }:
               Files
             </button>
             {fetches && submits ? (
-              <Link to="/submit" search={cloneStart(job.id, step)} className={buttons.button}>
-                New job from it
+              <Link to="/submit" search={cloneStart(job.id, step)} className={buttons.button} title={STARTS}>
+                Start a job from this
               </Link>
             ) : null}
           </div>

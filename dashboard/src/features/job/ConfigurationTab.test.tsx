@@ -1,8 +1,8 @@
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
-import { fireEvent, render, screen, waitFor } from "@testing-library/react";
+import { cleanup, fireEvent, render, screen, waitFor } from "@testing-library/react";
 import type { ReactNode } from "react";
 import { beforeEach, expect, it, vi } from "vitest";
-import { getJobSpec } from "@/api/generated";
+import { getJob, getJobSpec, listJobs } from "@/api/generated";
 import { saveFile } from "@/lib/save-file";
 import { aJob } from "@/testing/jobs";
 import { ConfigurationTab } from "./ConfigurationTab";
@@ -15,8 +15,11 @@ vi.mock("@/api/generated", () => ({
   listJobAttempts: vi.fn(),
   listJobCheckpoints: vi.fn(),
   listJobEvents: vi.fn(),
+  listJobs: vi.fn(),
 }));
+const navigate = vi.hoisted(() => vi.fn());
 vi.mock("@tanstack/react-router", () => ({
+  getRouteApi: () => ({ useNavigate: () => navigate }),
   Link: ({ search, children, ...more }: { search: object; children: ReactNode }) => (
     <a href={JSON.stringify(search)} aria-current={"aria-current" in more ? "true" : undefined}>
       {children}
@@ -29,11 +32,11 @@ const CODE = { git: "https://example.org/a.git", ref: "main" };
 const JOB = aJob({ spec: { name: "gpt", code: CODE } });
 const WHOLE = { name: "gpt", project: "default", code: { ...CODE, ref: COMMIT }, retry: { max: 3 } };
 
-function show(isWhole: boolean, job = JOB) {
+function show(isWhole: boolean, job = JOB, against?: string) {
   const client = new QueryClient({ defaultOptions: { queries: { retry: false } } });
   render(
     <QueryClientProvider client={client}>
-      <ConfigurationTab job={job} reference={job.id} isWhole={isWhole} />
+      <ConfigurationTab job={job} reference={job.id} isWhole={isWhole} against={against} />
     </QueryClientProvider>,
   );
 }
@@ -90,4 +93,49 @@ it("asks for nothing where the commit itself was submitted, or there is no repos
   show(false, aJob({ spec: { code: { upload: "ab".repeat(32) } } }));
   expect(screen.getByRole("button", { name: "Copy the digest of the code" })).toBeTruthy();
   expect(getJobSpec).not.toHaveBeenCalled();
+});
+
+it("shows what differs from another job, as submitted and with every default", async () => {
+  const other = { ...JOB, id: "other", name: "small", spec: { name: "small", code: CODE } };
+  vi.mocked(getJob).mockResolvedValue({ data: other } as never);
+  vi.mocked(getJobSpec).mockImplementation((({ path }: { path: { reference: string } }) => {
+    const spec = path.reference === "other" ? { ...WHOLE, name: "small", retry: { max: 5 } } : WHOLE;
+    return Promise.resolve({ data: { job_id: path.reference, spec } });
+  }) as never);
+  const changed = async () => {
+    const lines = [...(await screen.findByTestId("diff")).children].map((line) => line.textContent?.trimEnd());
+    return lines.filter((line) => line && /added|removed/.test(line));
+  };
+  show(false, JOB, "small");
+  expect(await screen.findByRole("region", { name: "From small to gpt" })).toBeTruthy();
+  expect(await changed()).toEqual(["− removed: name: small", "+ added: name: gpt"]);
+  cleanup();
+  show(true, JOB, "small");
+  expect(await changed()).toEqual([
+    "− removed: name: small",
+    "+ added: name: gpt",
+    "− removed:   max: 5",
+    "+ added:   max: 3",
+  ]);
+});
+
+it("suggests the newest jobs to compare with, and puts the selected one into the address", async () => {
+  vi.mocked(listJobs).mockResolvedValue({ data: { items: [JOB, { ...JOB, id: "b", name: "small" }] } } as never);
+  show(false);
+  const field = screen.getByRole("combobox", { name: /^Job to compare with/ });
+  fireEvent.focus(field);
+  await waitFor(() => expect(document.querySelectorAll("datalist option")).toHaveLength(1));
+  fireEvent.change(field, { target: { value: "b" } });
+  fireEvent.click(screen.getByRole("button", { name: "Compare" }));
+  const { search } = navigate.mock.calls[0]?.[0] ?? {};
+  expect(search({ tab: "configuration" })).toEqual({ tab: "configuration", against: "b" });
+});
+
+it("leads to the jobs of the project and the label, and has the time limit with its origin", () => {
+  const limit = { seconds: 86_400, source: "service" } as const;
+  show(false, aJob({ labels: { team: "nlp" }, limit }));
+  const leads = (name: string) => screen.getByRole("link", { name }).getAttribute("href");
+  expect(leads("default")).toBe('{"project":"default"}');
+  expect(leads("team=nlp")).toBe('{"label":"team=nlp"}');
+  expect(screen.getByRole("row", { name: "Time limit 1 d, default of the service" })).toBeTruthy();
 });

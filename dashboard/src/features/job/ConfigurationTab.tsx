@@ -1,10 +1,12 @@
 /** The spec, what the service worked out from it, where the code came from, and where it ran. */
+import { Link } from "@tanstack/react-router";
 import type { ReactNode } from "react";
 import type { JobView } from "@/api/generated";
 import { CopyButton } from "@/components/CopyButton";
 import { Panel } from "@/components/Panel";
 import { bytes, moment, number } from "@/lib/format";
 import { ownerOf } from "@/lib/owner";
+import { timeLimitWords } from "@/lib/time-limit";
 import { CommitId } from "./CommitId";
 import classes from "./ConfigurationTab.module.css";
 import { type Code, codeOf } from "./job-code";
@@ -17,12 +19,14 @@ interface Props {
   job: JobView;
   reference: string;
   isWhole: boolean;
+  /** Name or id of a job that the spec is compared with. */
+  against: string | undefined;
 }
 
-export function ConfigurationTab({ job, reference, isWhole }: Props) {
+export function ConfigurationTab({ job, reference, isWhole, against }: Props) {
   return (
     <div className={classes.parts}>
-      <SpecPanel job={job} reference={reference} isWhole={isWhole} />
+      <SpecPanel job={job} reference={reference} isWhole={isWhole} against={against} />
       <div className={classes.side}>
         <CodeFacts job={job} />
         <Facts title="The batch plan" facts={planFacts(job)} empty="A script keeps its own loop: there is no plan." />
@@ -82,10 +86,11 @@ function filesFacts(code: Code): Fact[] {
   ];
 }
 
-function planFacts({ plan }: JobView): Fact[] {
+function planFacts({ plan, plan_sentence: sentence }: JobView): Fact[] {
   if (plan === null) return [];
   const settled = (value: number | null) => (value === null ? "chosen by the first attempt" : number(value));
   return [
+    ["In words", sentence],
     ["Batch, samples a step", number(plan.batch_size)],
     ["Ranks", number(plan.world_size)],
     ["Micro-batch, samples", settled(plan.micro_batch_size)],
@@ -107,10 +112,23 @@ function memoryFacts({ plan }: JobView): Fact[] {
 function runFacts(job: JobView): Fact[] {
   const { attempt } = job;
   return [
-    ["Id", job.id],
+    [
+      "Id",
+      <span key="id">
+        {job.id} <CopyButton text={job.id} what="id" />
+      </span>,
+    ],
+    [
+      "Project",
+      <Link key="project" to="/jobs" search={{ project: job.project }} title={`Jobs of project ${job.project}`}>
+        {job.project}
+      </Link>,
+    ],
     ["Owner", ownerOf(job)],
+    ["Labels", labelLinks(job)],
     ["Kind", job.kind],
     ["Priority", number(job.priority)],
+    ["Time limit", job.limit == null ? null : timeLimitWords(job.limit)],
     ["Nodes", attempt?.nodes.join(", ")],
     ["Ranks that run, or ran", attempt === null ? null : number(attempt.world_size)],
     ["Attempts", attempt === null ? null : number(attempt.number)],
@@ -118,4 +136,18 @@ function runFacts(job: JobView): Fact[] {
     ["Started", job.started_at === null ? null : moment(job.started_at)],
     ["Ended", job.finished_at === null ? null : moment(job.finished_at)],
   ];
+}
+
+function labelLinks({ labels }: JobView): ReactNode {
+  const pairs = Object.entries(labels).map(([key, value]) => `${key}=${value}`);
+  if (pairs.length === 0) return null;
+  return (
+    <span className={classes.labels}>
+      {pairs.map((label) => (
+        <Link key={label} to="/jobs" search={{ label }} title={`Jobs with ${label}`}>
+          {label}
+        </Link>
+      ))}
+    </span>
+  );
 }

@@ -1,4 +1,5 @@
-/** What can be done with a job: pause it, cancel it, submit it again, go on from what it has saved, delete it. */
+/** What can be done with a job: pause it, cancel it, submit it again, continue it, delete it. */
+import { useClickOutside } from "@mantine/hooks";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
@@ -11,7 +12,6 @@ import buttons from "./buttons.module.css";
 import { ContinueJob } from "./ContinueJob";
 import { DeleteJob } from "./DeleteJob";
 import classes from "./JobActions.module.css";
-import { useCheckpoints } from "./job-queries";
 import { PauseJob } from "./PauseJob";
 
 /** What the page for a new job is given: the spec of this one, and a checkpoint of it (`init_from`) to start from. */
@@ -22,7 +22,9 @@ export function cloneStart(id: string, checkpoint?: number): { clone: string; fr
 export function JobActions({ job }: { job: JobView }) {
   const queries = useQueryClient();
   const [asks, setAsks] = useState(false);
-  const { data: checkpoints } = useCheckpoints(job);
+  // Below some width the buttons are a list that opens.
+  const [isOpen, setIsOpen] = useState(false);
+  const place = useClickOutside<HTMLFieldSetElement>(() => setIsOpen(false));
   const cancel = useMutation({
     mutationFn: () => cancelJob({ path: { reference: job.id }, throwOnError: true }),
     onSuccess: async () => {
@@ -38,47 +40,56 @@ export function JobActions({ job }: { job: JobView }) {
   const controls = rights.controls(job);
   const submits = rights.has("job.submit");
   const reads = submits && rights.has("checkpoint.read", job.project);
-  const newest = reads ? checkpoints?.[0] : undefined;
   const close = () => {
     setAsks(false);
     cancel.reset();
   };
   return (
-    <div className={classes.actions}>
-      {!controls || hasEnded(job) ? null : <PauseJob job={job} />}
-      {!controls || hasEnded(job) ? null : (
+    <fieldset
+      ref={place}
+      className={classes.actions}
+      aria-label="Actions"
+      onKeyDown={({ key }) => {
+        if (key === "Escape") setIsOpen(false);
+      }}
+    >
+      {controls || submits ? (
         <button
           type="button"
-          className={buttons.danger}
-          disabled={job.intent === "cancel"}
-          title={job.stop_grace?.reason}
-          onClick={() => setAsks(true)}
+          className={`${buttons.button} ${classes.more}`}
+          aria-expanded={isOpen}
+          aria-label="More actions"
+          onClick={() => setIsOpen(!isOpen)}
         >
-          {job.intent === "cancel" ? `Cancelling…${limitOf(job)}` : "Cancel"}
+          ⋯
         </button>
-      )}
-      {reads && (job.state === "failed" || job.state === "cancelled") ? <ContinueJob job={job} /> : null}
-      {newest === undefined ? null : (
-        <Link
-          to="/submit"
-          search={cloneStart(job.id, newest.step)}
-          className={buttons.button}
-          title="A new job that starts from this one's weights; optimizer, schedule and data begin anew"
-        >
-          New job from step {newest.step}
-        </Link>
-      )}
-      {submits ? (
-        <Link
-          to="/submit"
-          search={cloneStart(job.id)}
-          className={buttons.button}
-          title="A new job with this one's spec"
-        >
-          Clone
-        </Link>
       ) : null}
-      {controls && hasEnded(job) ? <DeleteJob job={job} /> : null}
+      <div className={classes.buttons} data-open={isOpen}>
+        {!controls || hasEnded(job) ? null : <PauseJob job={job} />}
+        {!controls || hasEnded(job) ? null : (
+          <button
+            type="button"
+            className={buttons.danger}
+            disabled={job.intent === "cancel"}
+            title={job.stop_grace?.reason}
+            onClick={() => setAsks(true)}
+          >
+            {job.intent === "cancel" ? `Cancelling…${limitOf(job)}` : "Cancel"}
+          </button>
+        )}
+        {reads && (job.state === "failed" || job.state === "cancelled") ? <ContinueJob job={job} /> : null}
+        {submits ? (
+          <Link
+            to="/submit"
+            search={cloneStart(job.id)}
+            className={buttons.button}
+            title="A new job with this one's spec"
+          >
+            Clone
+          </Link>
+        ) : null}
+        {controls && hasEnded(job) ? <DeleteJob job={job} /> : null}
+      </div>
       {asks ? (
         <Dialog title={`Cancel ${job.name}?`} close={close}>
           <p className={classes.says}>{whatCancellingDoes(job)}</p>
@@ -93,7 +104,7 @@ export function JobActions({ job }: { job: JobView }) {
           </DialogFoot>
         </Dialog>
       ) : null}
-    </div>
+    </fieldset>
   );
 }
 

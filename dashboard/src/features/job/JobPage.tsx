@@ -1,13 +1,15 @@
-/** One job: what it is and how far it is, and below that the part that the address names. */
-import { getRouteApi, Link, useRouter } from "@tanstack/react-router";
-import { lazy, Suspense, useCallback } from "react";
+/** One job: what it is and how far it is, and below that the part that the address names, with the log beside it. */
+import { getRouteApi, Link } from "@tanstack/react-router";
+import { lazy, Suspense, useState } from "react";
 import type { JobView } from "@/api/generated";
+import { useKeys } from "@/app/keys";
 import { Clock } from "@/components/Clock";
 import { Failed } from "@/components/Failed";
 import { PageStale } from "@/components/Stale";
 import { usePageIcon, usePageTitle } from "@/components/usePageTitle";
-import type { LogView } from "@/lib/log-view";
+import { useRemembered } from "@/components/useRemembered";
 import { readLook } from "@/lib/look";
+import buttons from "./buttons.module.css";
 import { CheckpointsTab } from "./CheckpointsTab";
 import { ConfigurationTab } from "./ConfigurationTab";
 import { FilesTab } from "./FilesTab";
@@ -19,7 +21,8 @@ import { TimelineTab } from "./TimelineTab";
 import { type JobTab, TABS } from "./tab";
 import { jobTitle, TAB_NAMES } from "./title";
 
-const LogViewer = lazy(async () => ({ default: (await import("@/components/logs/LogViewer")).LogViewer }));
+const LogsTab = lazy(async () => ({ default: (await import("./LogsTab")).LogsTab }));
+const LogDrawer = lazy(async () => ({ default: (await import("./LogDrawer")).LogDrawer }));
 const route = getRouteApi("/jobs/$job");
 
 export function JobPage() {
@@ -38,50 +41,104 @@ export function JobPage() {
   }
   return (
     <Clock of={["job", reference]}>
-      <div className={classes.page}>
-        {/* By the job's id: what is shown until an answer comes may be an older one, and never another job's. */}
-        <JobHeader key={`header-${job.id}`} job={job} />
-        <PageStale of={["job", reference]} />
-        <nav aria-label="Parts of this job" className={classes.tabs}>
-          {TABS.map((tab) => (
-            <Link
-              key={tab}
-              to="/jobs/$job"
-              params={{ job: reference }}
-              search={{ ...readLook({ ...view }), ...(tab === "overview" ? {} : { tab }) }}
-              resetScroll={false}
-              // Only the very same search: the overview's, which is empty, is part of every other.
-              activeOptions={{ exact: true }}
-              aria-current={(view.tab ?? "overview") === tab ? "page" : undefined}
-            >
-              {TAB_NAMES[tab]}
-            </Link>
-          ))}
-        </nav>
-        <Part key={job.id} job={job} reference={reference} view={view} />
-      </div>
+      {/* By the job's id: what is shown until an answer comes may be an older one, and never another job's. */}
+      <Job key={job.id} job={job} reference={reference} view={view} />
     </Clock>
   );
 }
 
-function Part({ job, reference, view }: { job: JobView; reference: string; view: JobTab }) {
+function Job({ job, reference, view }: { job: JobView; reference: string; view: JobTab }) {
+  const [controls, setControls] = useState<HTMLElement | null>(null);
+  const [withLog, setWithLog] = useRemembered("lockstep.job.log");
+  const isCharts = (view.tab ?? "overview") === "overview";
+  // The part that is the log itself has no second one beside it.
+  const hasDrawer = view.tab !== "logs";
+  useKeys({
+    l: () => {
+      if (hasDrawer) setWithLog(!withLog);
+    },
+  });
+  return (
+    <div className={classes.page}>
+      <JobHeader job={job}>
+        <Tabs reference={reference} view={view} />
+        {isCharts ? <div ref={setControls} className={classes.controls} /> : null}
+        {hasDrawer ? (
+          <button
+            type="button"
+            className={`${buttons.button} ${classes.log}`}
+            aria-pressed={withLog}
+            title="Show the log beside it (l)"
+            onClick={() => setWithLog(!withLog)}
+          >
+            Log
+          </button>
+        ) : null}
+      </JobHeader>
+      <PageStale of={["job", reference]} />
+      <div className={classes.body}>
+        <div className={classes.part}>
+          <Part job={job} reference={reference} view={view} controls={controls} />
+        </div>
+        {hasDrawer && withLog ? (
+          <Suspense fallback={null}>
+            <LogDrawer job={job} onClose={() => setWithLog(false)} />
+          </Suspense>
+        ) : null}
+      </div>
+    </div>
+  );
+}
+
+function Tabs({ reference, view }: { reference: string; view: JobTab }) {
+  return (
+    <nav aria-label="Parts of this job" className={classes.tabs}>
+      {TABS.map((tab) => (
+        <Link
+          key={tab}
+          to="/jobs/$job"
+          params={{ job: reference }}
+          search={{ ...readLook({ ...view }), ...(tab === "overview" ? {} : { tab }) }}
+          resetScroll={false}
+          // Only the very same search: that of the charts, which is empty, is part of every other.
+          activeOptions={{ exact: true }}
+          aria-current={(view.tab ?? "overview") === tab ? "page" : undefined}
+        >
+          {TAB_NAMES[tab]}
+        </Link>
+      ))}
+    </nav>
+  );
+}
+
+interface PartProps {
+  job: JobView;
+  reference: string;
+  view: JobTab;
+  /** The place of the charts' controls, once it is there. */
+  controls: HTMLElement | null;
+}
+
+function Part({ job, reference, view, controls }: PartProps) {
   switch (view.tab) {
     case "logs":
       return (
         <Suspense fallback={<div aria-busy="true" />}>
-          <Logs job={job} reference={reference} view={view} />
+          <LogsTab job={job} reference={reference} view={view} />
         </Suspense>
       );
     case "timeline":
       return <TimelineTab job={job} />;
     case "configuration":
-      return <ConfigurationTab job={job} reference={reference} isWhole={view.spec === "whole"} />;
+      return (
+        <ConfigurationTab job={job} reference={reference} isWhole={view.spec === "whole"} against={view.against} />
+      );
     case "checkpoints":
       return <CheckpointsTab job={job} />;
     case "files":
       return <Files job={job} match={view.match} />;
     default:
-      return <OverviewTab job={job} reference={reference} />;
+      return <OverviewTab job={job} reference={reference} controls={controls} />;
   }
 }
 
@@ -100,50 +157,4 @@ function Files({ job, match }: { job: JobView; match: string | undefined }) {
       }
     />
   );
-}
-
-function Logs({ job, reference, view }: { job: JobView; reference: string; view: JobTab }) {
-  const router = useRouter();
-  const navigate = route.useNavigate();
-  const onView = useCallback(
-    (next: LogView) =>
-      void navigate({
-        search: (before) => ({ ...defined(next), tab: "logs", ...readLook({ ...before }) }),
-        replace: true,
-        resetScroll: false,
-      }),
-    [navigate],
-  );
-  const hrefOf = useCallback(
-    (next: LogView) =>
-      router.buildLocation({
-        to: "/jobs/$job",
-        params: { job: reference },
-        search: { ...defined(next), tab: "logs" },
-      }).href,
-    [router, reference],
-  );
-  const ranks = Math.max(job.attempt?.world_size ?? 1, job.plan?.world_size ?? 1);
-  return (
-    <section aria-labelledby="logs-title">
-      <h2 id="logs-title" className={classes.unseen}>
-        Logs
-      </h2>
-      <LogViewer
-        jobId={job.id}
-        jobName={job.name}
-        attempts={job.attempt?.number ?? 1}
-        ranks={ranks}
-        view={view}
-        onView={onView}
-        hrefOf={hrefOf}
-      />
-    </section>
-  );
-}
-
-/** Without what is not chosen, and without what is no part of a log's view. */
-function defined({ attempt, rank, stream, search, line }: LogView): LogView {
-  const view = { attempt, rank, stream, search, line };
-  return Object.fromEntries(Object.entries(view).filter(([, value]) => value !== undefined));
 }

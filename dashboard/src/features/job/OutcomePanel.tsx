@@ -1,10 +1,9 @@
-/** How a job ended: why, where, what it wrote last, and what to do about it. */
+/** How a job ended, in one line; of a failed one first why, where in the code, and what to do about it. */
 import { Link } from "@tanstack/react-router";
-import { type ReactNode, useLayoutEffect, useRef } from "react";
-import type { JobView } from "@/api/generated";
+import { useLayoutEffect, useRef } from "react";
+import type { JobView, Outcome } from "@/api/generated";
 import { useSummaries } from "@/api/series";
 import { AnsiText } from "@/components/logs/AnsiText";
-import { Panel } from "@/components/Panel";
 import { raisedIn } from "@/lib/exception";
 import { number } from "@/lib/format";
 import { FIRST_ERROR } from "@/lib/log-view";
@@ -15,38 +14,102 @@ export function OutcomePanel({ job, reference }: { job: JobView; reference: stri
   const { outcome } = job;
   if (outcome === null) {
     return job.state === "cancelled" ? (
-      <Panel className={classes.panel} data-state={job.state} title="Cancelled">
-        <p className={classes.message}>It was cancelled before any of it ran.</p>
-      </Panel>
+      <section className={classes.outcome} data-state={job.state} aria-label="Outcome">
+        <div className={classes.line}>
+          <h2>Cancelled</h2>
+          <p>It was cancelled before any of it ran.</p>
+        </div>
+      </section>
     ) : null;
   }
+  return (
+    <section className={classes.outcome} data-state={job.state} aria-label="Outcome" data-testid="outcome">
+      {job.state === "failed" ? (
+        <Failure job={job} outcome={outcome} reference={reference} />
+      ) : (
+        <div className={classes.line}>
+          <h2>{TITLES[job.state] ?? "Ended"}</h2>
+          <Said job={job} outcome={outcome} />
+          <NotFinite job={job} />
+          {job.state === "succeeded" ? null : <FirstError job={job} outcome={outcome} reference={reference} />}
+        </div>
+      )}
+    </section>
+  );
+}
+
+interface FailureProps {
+  job: JobView;
+  outcome: Outcome;
+  reference: string;
+}
+
+/** The exception, its last frame and the advice first, then the rest; the last lines are beside it where there is room. */
+function Failure({ job, outcome, reference }: FailureProps) {
   const excerpt = outcome.log_excerpt || outcome.traceback;
-  const raised = job.state === "failed" && excerpt ? raisedIn(excerpt) : null;
-  const facts: [string, ReactNode][] = [
+  const raised = excerpt ? raisedIn(excerpt) : null;
+  const exception = outcome.exception ?? raised?.exception;
+  return (
+    <div className={classes.failure}>
+      <div className={classes.why}>
+        <div className={classes.head}>
+          <h2>Failed</h2>
+          {exception ? (
+            <p className={classes.exception}>
+              {exception}
+              {raised?.frame ? <Frame of={raised.frame} /> : null}
+            </p>
+          ) : (
+            <p>{sentence(outcome.message)}</p>
+          )}
+        </div>
+        {outcome.advice ? (
+          <p className={classes.advice}>
+            <strong>What to do.</strong> {outcome.advice}
+          </p>
+        ) : null}
+        <div className={classes.line}>
+          <Said job={job} outcome={outcome} isShort={!exception} />
+          <NotFinite job={job} />
+          <FirstError job={job} outcome={outcome} reference={reference} />
+        </div>
+      </div>
+      {excerpt ? (
+        <figure className={classes.figure}>
+          <figcaption>{outcome.rank == null ? "Its last lines" : `The last lines of rank ${outcome.rank}`}</figcaption>
+          <Excerpt text={excerpt} line={raised?.line ?? null} />
+        </figure>
+      ) : null}
+    </div>
+  );
+}
+
+/** The folder of a job has a long path, of which the end tells files apart. */
+function Frame({ of }: { of: string }) {
+  return (
+    <span className={classes.frame} title={of}>
+      {of.replace(/^File ".*\/([^/"]+\/[^/"]+)"/, 'File "…/$1"')}
+    </span>
+  );
+}
+
+/** What the service says of the end, and where it was. */
+function Said({ job, outcome, isShort = false }: { job: JobView; outcome: Outcome; isShort?: boolean }) {
+  const facts: [string, string | null | undefined][] = [
     ["Rank", outcome.rank == null ? null : String(outcome.rank)],
     ["Node", outcome.node],
     ["Exit code", outcome.exit_code == null ? null : String(outcome.exit_code)],
     ["Signal", outcome.signal],
     ["Last step", outcome.last_step == null ? null : number(outcome.last_step)],
   ];
-  const logs = {
-    tab: "logs" as const,
-    ...(job.attempt === null ? {} : { attempt: job.attempt.number }),
-    ...(outcome.rank == null ? {} : { rank: outcome.rank }),
-  };
   return (
-    <Panel className={classes.panel} data-state={job.state} title={TITLES[job.state] ?? "Ended"} data-testid="outcome">
-      <p className={classes.message}>
-        {sentence(outcome.message)}
-        {outcome.reason === job.state ? null : <code className={classes.reason}>{outcome.reason}</code>}
-      </p>
-      <NotFinite job={job} />
-      {outcome.exception || raised ? (
-        <p className={classes.exception}>
-          {outcome.exception ?? raised?.exception}
-          {raised?.frame ? <span className={classes.frame}>{raised.frame}</span> : null}
+    <>
+      {isShort && outcome.reason === job.state ? null : (
+        <p>
+          {isShort ? null : sentence(outcome.message)}
+          {outcome.reason === job.state ? null : <code className={classes.reason}>{outcome.reason}</code>}
         </p>
-      ) : null}
+      )}
       <dl className={classes.facts}>
         {facts
           .filter(([, value]) => value)
@@ -57,36 +120,30 @@ export function OutcomePanel({ job, reference }: { job: JobView; reference: stri
             </div>
           ))}
       </dl>
-      {outcome.advice ? (
-        <p className={classes.advice}>
-          <strong>What to do.</strong> {outcome.advice}
-        </p>
-      ) : null}
-      {excerpt ? (
-        <figure className={classes.figure}>
-          <figcaption>{outcome.rank == null ? "Its last lines" : `The last lines of rank ${outcome.rank}`}</figcaption>
-          <Excerpt text={excerpt} line={raised?.line ?? null} />
-        </figure>
-      ) : null}
-      {job.state === "succeeded" ? null : (
-        <div className={classes.links}>
-          <Link
-            to="/jobs/$job"
-            params={{ job: reference }}
-            search={{ ...logs, line: FIRST_ERROR }}
-            className={buttons.button}
-          >
-            {outcome.rank == null ? "First error in the logs" : `First error of rank ${outcome.rank} in the logs`}
-          </Link>
-        </div>
-      )}
-    </Panel>
+    </>
+  );
+}
+
+function FirstError({ job, outcome: { rank }, reference }: FailureProps) {
+  return (
+    <Link
+      to="/jobs/$job"
+      params={{ job: reference }}
+      search={{
+        tab: "logs",
+        ...(job.attempt === null ? {} : { attempt: job.attempt.number }),
+        ...(rank == null ? {} : { rank }),
+        line: FIRST_ERROR,
+      }}
+      className={buttons.button}
+    >
+      {rank == null ? "First error in the logs" : `First error of rank ${rank} in the logs`}
+    </Link>
   );
 }
 
 const TITLES: Partial<Record<JobView["state"], string>> = {
   succeeded: "Succeeded",
-  failed: "Failed",
   cancelled: "Cancelled",
 };
 

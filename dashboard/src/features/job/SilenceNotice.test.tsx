@@ -32,7 +32,7 @@ async function show(job: JobView, ...events: EventView[]) {
   const client = new QueryClient({ defaultOptions: { queries: { retry: false } } });
   render(
     <QueryClientProvider client={client}>
-      <OverviewTab job={job} reference="digits" />
+      <OverviewTab job={job} reference="digits" controls={null} />
     </QueryClientProvider>,
   );
   await vi.waitFor(() => expect(client.getQueryCache().getAll().at(0)?.state.data).toBeTruthy());

@@ -1,6 +1,7 @@
-/** The spec in YAML: as it was submitted, or whole, with what was not submitted set apart. */
+/** The spec in YAML: as submitted, whole with what was not submitted set apart, or what differs from another job's. */
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
+import { lazy, Suspense } from "react";
 import type { JobView } from "@/api/generated";
 import { CopyButton } from "@/components/CopyButton";
 import { Failed } from "@/components/Failed";
@@ -8,8 +9,12 @@ import { Panel } from "@/components/Panel";
 import { saveFile } from "@/lib/save-file";
 import buttons from "./buttons.module.css";
 import { useWholeSpec } from "./job-queries";
+import { OtherJob } from "./OtherJob";
 import classes from "./SpecPanel.module.css";
 import type { SpecLine } from "./spec-lines";
+
+// Only this part of the page writes YAML.
+const SpecDiff = lazy(async () => ({ default: (await import("./SpecDiff")).SpecDiff }));
 
 interface Numbered extends SpecLine {
   number: number;
@@ -19,14 +24,16 @@ interface Props {
   job: JobView;
   reference: string;
   isWhole: boolean;
+  /** Name or id of a job that it is compared with. */
+  against: string | undefined;
 }
 
-export function SpecPanel({ job, reference, isWhole }: Props) {
+export function SpecPanel({ job, reference, isWhole, against }: Props) {
   const { data: whole, error, refetch } = useWholeSpec(job, isWhole);
   const { data: lines } = useQuery({
     queryKey: ["job", job.id, "yaml", isWhole],
     queryFn: async (): Promise<Numbered[]> => {
-      // Only this part of the page writes YAML.
+      // As above.
       const { specLines } = await import("./spec-lines");
       const found = specLines(isWhole && whole !== undefined ? whole : job.spec, job.spec);
       return found.map((line, place) => ({ ...line, number: place + 1 }));
@@ -45,7 +52,11 @@ export function SpecPanel({ job, reference, isWhole }: Props) {
               key={String(one)}
               to="/jobs/$job"
               params={{ job: reference }}
-              search={one ? { tab: "configuration", spec: "whole" } : { tab: "configuration" }}
+              search={{
+                tab: "configuration",
+                ...(one ? { spec: "whole" } : {}),
+                ...(against === undefined ? {} : { against }),
+              }}
               replace
               resetScroll={false}
               activeOptions={{ exact: true }}
@@ -71,11 +82,20 @@ export function SpecPanel({ job, reference, isWhole }: Props) {
         </button>
       </div>
       {isWhole && whole === undefined && error !== null ? <Failed error={error} retry={() => void refetch()} /> : null}
-      {isWhole && lines !== undefined ? <Legend lines={lines} /> : null}
-      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reached by keyboard */}
-      <pre className={classes.yaml} data-whole={isWhole} tabIndex={0} data-testid="spec-yaml">
-        {isWhole ? lines?.map((line) => <Line key={line.number} line={line} />) : yaml}
-      </pre>
+      <OtherJob key={against} job={job} against={against} />
+      {against === undefined ? (
+        <>
+          {isWhole && lines !== undefined ? <Legend lines={lines} /> : null}
+          {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reached by keyboard */}
+          <pre className={classes.yaml} data-whole={isWhole} tabIndex={0} data-testid="spec-yaml">
+            {isWhole ? lines?.map((line) => <Line key={line.number} line={line} />) : yaml}
+          </pre>
+        </>
+      ) : (
+        <Suspense fallback={<div aria-busy="true" />}>
+          <SpecDiff job={job} against={against} isWhole={isWhole} />
+        </Suspense>
+      )}
     </Panel>
   );
 }

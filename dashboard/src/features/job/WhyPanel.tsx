@@ -9,7 +9,6 @@ import { WaitReason } from "@/components/WaitReason";
 import { duration, number } from "@/lib/format";
 import { counted } from "@/lib/resources";
 import { startWords } from "@/lib/starting";
-import { Figure } from "./Figure";
 import { useWhy } from "./job-queries";
 import classes from "./WhyPanel.module.css";
 
@@ -44,6 +43,18 @@ export function WhyPanel({ job }: { job: JobView }) {
         The whole queue
       </Link>
     </Panel>
+  );
+}
+
+function Figure({ name, value, more = "" }: { name: string; value: string; more?: string }) {
+  return (
+    <div>
+      <dt>{name}</dt>
+      <dd>
+        <span className={classes.value}>{value}</span>
+        <span className={classes.of}>{more}</span>
+      </dd>
+    </div>
   );
 }
 

@@ -1,8 +1,8 @@
 import { MantineProvider } from "@mantine/core";
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
-import { act, fireEvent, render, screen, waitFor } from "@testing-library/react";
+import { act, fireEvent, render, screen, waitFor, within } from "@testing-library/react";
 import type { ReactNode } from "react";
-import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { beforeEach, describe, expect, it, vi } from "vitest";
 import { Failure } from "@/api/client";
 import {
   type AttemptView,
@@ -14,11 +14,10 @@ import {
   listJobCheckpoints,
 } from "@/api/generated";
 import { ADMIN, VIEWER } from "@/testing/caller";
+import { CheckpointsTab } from "./CheckpointsTab";
 import { JobActions } from "./JobActions";
 import { JobHeader } from "./JobHeader";
 import { OutcomePanel } from "./OutcomePanel";
-import { ProgressPanel } from "./ProgressPanel";
-import { PromisePanel } from "./PromisePanel";
 import { TimeSharesPanel } from "./TimeSharesPanel";
 
 vi.mock("@/api/generated", () => ({
@@ -72,8 +71,6 @@ function show(part: ReactNode) {
   );
 }
 
-afterEach(() => vi.useRealTimers());
-
 beforeEach(() => {
   vi.mocked(listJobCheckpoints).mockResolvedValue({ data: { items: [] } } as never);
   vi.mocked(getSession).mockReset();
@@ -81,64 +78,24 @@ beforeEach(() => {
   vi.mocked(cancelJob).mockReset();
 });
 
-describe("the promise", () => {
-  it("is the batch and the factors that make it", () => {
-    show(<PromisePanel job={JOB} />);
-    expect(screen.getByTestId("promise").textContent).toBe(
-      "64effective batch, samples a step=2ranks×8micro-batch×4accumulation",
-    );
-  });
-
-  it("is told in the service's words where the batch does not divide", () => {
-    const plan = { batch_size: 65, micro_batch_size: 8, accumulation_steps: 5, world_size: 2 };
-    const sentence = "65 over 2 ranks: shards of 32 or 33, each in 5 of 6 to 7 samples";
-    show(<PromisePanel job={{ ...JOB, plan, plan_sentence: sentence }} />);
-    expect(screen.getByText(sentence)).toBeTruthy();
-  });
-
-  it("is not made for a script", () => {
-    const spec = { script: { command: ["train.py", "--lr", "1"] } };
-    show(<PromisePanel job={{ ...JOB, kind: "script", plan: null, spec }} />);
-    expect(screen.getByText("train.py --lr 1")).toBeTruthy();
-    expect(screen.queryByTestId("promise")).toBeNull();
-  });
-});
-
-describe("progress", () => {
-  it("says how far, and how long it still takes", () => {
-    show(<ProgressPanel job={JOB} />);
-    expect(screen.getByRole("progressbar").getAttribute("aria-valuenow")).toBe("40");
-    expect(screen.getByText("40 %")).toBeTruthy();
-    expect(screen.getByText("1 min 30 s")).toBeTruthy();
-  });
-});
-
 describe("the header", () => {
-  it("leads to the other jobs of the project, the owner, the label and the node", () => {
-    const attempt = { number: 2, nodes: ["atlas"] } as AttemptView;
-    show(<JobHeader job={{ ...JOB, owner: "ada", labels: { team: "nlp" }, attempt }} />);
+  it("says how far, at what batch, and leads to the other jobs of the owner and the node", () => {
+    const attempt = { number: 2, nodes: ["atlas"], world_size: 2 } as AttemptView;
+    show(<JobHeader job={{ ...JOB, owner: "ada", attempt }} />);
+    expect(screen.getByRole("progressbar").getAttribute("aria-valuenow")).toBe("40");
+    const facts = within(screen.getByRole("list", { name: "Progress" })).getAllByRole("listitem");
+    expect(facts.map(({ textContent }) => textContent)).toEqual([
+      "40 %",
+      "step 40 of 100",
+      "1 min 30 s left",
+      "batch 64 = 2 ranks × 8 × 4",
+      "on atlas",
+      "by ada",
+    ]);
     const leads = (name: string) => screen.getByRole("link", { name }).getAttribute("href");
-    expect(leads("default")).toBe('/jobs {"project":"default"}');
     expect(leads("by ada")).toBe('/jobs {"owner":"ada"}');
-    expect(leads("team=nlp")).toBe('/jobs {"label":"team=nlp"}');
     expect(leads("atlas")).toBe('/jobs {"node":"atlas"}');
     expect(getJobSpec).not.toHaveBeenCalled();
-  });
-
-  it("has the time limit with its origin", () => {
-    show(<JobHeader job={{ ...JOB, limit: { seconds: 86_400, source: "service" } }} />);
-    expect(screen.getByText("Limit").nextSibling?.textContent).toBe("1 d, default of the service");
-  });
-
-  it("has the commit that a branch was when the job was submitted", async () => {
-    const commit = "3f2a".repeat(10);
-    const code = { git: "https://example.org/a.git", ref: "main" };
-    vi.mocked(getJobSpec).mockResolvedValue({
-      data: { job_id: JOB.id, spec: { code: { ...code, ref: commit } } },
-    } as never);
-    show(<JobHeader job={{ ...JOB, spec: { code } }} />);
-    expect((await screen.findByText("3f2a3f2a3f2a")).title).toBe(commit);
-    expect(screen.getByRole("button", { name: "Copy the commit" })).toBeTruthy();
   });
 });
 
@@ -199,11 +156,15 @@ describe("cancelling", () => {
   });
 });
 
-it("offers to start from the newest checkpoint", async () => {
-  vi.mocked(listJobCheckpoints).mockResolvedValue({ data: { items: [{ step: 100 }, { step: 50 }] } } as never);
-  show(<JobActions job={JOB} />);
-  const link = await screen.findByRole("link", { name: "New job from step 100" });
-  expect(link.getAttribute("href")).toBe(`/submit ${JSON.stringify({ clone: JOB.id, from: "100" })}`);
+it("offers to start a job from each checkpoint", async () => {
+  const saved = { attempt: 1, sha256: "ab".repeat(32), bytes: 1, created_at: "2026-01-01T00:02:00Z" };
+  const items = [100, 50].map((step) => ({ ...saved, step }));
+  vi.mocked(listJobCheckpoints).mockResolvedValue({ data: { items } } as never);
+  show(<CheckpointsTab job={JOB} />);
+  const links = await screen.findAllByRole("link", { name: "Start a job from this" });
+  expect(links.map((link) => link.getAttribute("href"))).toEqual(
+    ["100", "50"].map((from) => `/submit ${JSON.stringify({ clone: JOB.id, from })}`),
+  );
 });
 
 it("leads from a failure to the first error of the rank that failed", () => {
@@ -214,6 +175,15 @@ it("leads from a failure to the first error of the rank that failed", () => {
   const link = screen.getByRole("link", { name: "First error of rank 1 in the logs" });
   const search = { job: "digits", tab: "logs", attempt: 2, rank: 1, line: "first-error" };
   expect(link.getAttribute("href")).toBe(`/jobs/$job ${JSON.stringify(search)}`);
+});
+
+it("puts the exception of a failure first, then its frame, and what to do", () => {
+  const log = 'Traceback (most recent call last):\n  File "train.py", line 3, in main\n    go()\nValueError: no shard';
+  const outcome = { reason: "user_error", message: "exit code 1 on rank 1", advice: "Fix it.", log_excerpt: log };
+  show(<OutcomePanel job={{ ...JOB, state: "failed", outcome } as JobView} reference="digits" />);
+  expect(screen.getByTestId("outcome").textContent).toMatch(
+    /^FailedValueError: no shardFile "train.py", line 3, in mainWhat to do\. Fix it\.Exit code 1 on rank 1\./,
+  );
 });
 
 it("asks for the times of the newest steps only", async () => {

@@ -23,6 +23,14 @@ it("keeps the whole spec in the address of the configuration, and nowhere else",
   expect(readJobTab({ tab: "overview", spec: "whole" })).toEqual({});
 });
 
+it("keeps the job that the configuration is compared with", () => {
+  const view = { tab: "configuration", spec: "whole", against: "gpt" };
+  expect(readJobTab(view)).toEqual(view);
+  expect(readJobTab({ tab: "configuration", against: 7 })).toEqual({ tab: "configuration", against: "7" });
+  expect(readJobTab({ tab: "configuration", against: "" })).toEqual({ tab: "configuration" });
+  expect(readJobTab({ tab: "timeline", against: "gpt" })).toEqual({ tab: "timeline" });
+});
+
 it("keeps the filter in the address of the files, and nowhere else", () => {
   expect(readJobTab({ tab: "files", match: "*.pt" })).toEqual({ tab: "files", match: "*.pt" });
   expect(readJobTab({ tab: "files", match: 7 })).toEqual({ tab: "files", match: "7" });

@@ -1,4 +1,5 @@
 /** Which part of a job's page is open, what of its log is shown, how its curves, as the address keeps it. */
+import { asText } from "@/lib/listed";
 import { type LogView, readLogView } from "@/lib/log-view";
 import { type Look, readLook } from "@/lib/look";
 
@@ -10,6 +11,8 @@ export interface JobTab extends LogView, Look {
   tab?: Tab;
   /** The configuration with every default; as submitted where it is not there. */
   spec?: "whole";
+  /** Name or id of the job whose spec the configuration is compared with. */
+  against?: string;
   /** Filter of the files, as typed. */
   match?: string;
 }
@@ -20,7 +23,14 @@ export function readJobTab(search: Record<string, unknown>): JobTab {
   const look = readLook(search);
   if (tab === undefined || tab === "overview") return look;
   if (tab === "logs") return { tab, ...readLogView(search), ...look };
-  const match = typeof search.match === "string" || typeof search.match === "number" ? String(search.match) : "";
+  const match = asText(search.match) ?? "";
   if (tab === "files") return { tab, ...(match === "" ? {} : { match }), ...look };
-  return tab === "configuration" && search.spec === "whole" ? { tab, spec: "whole", ...look } : { tab, ...look };
+  if (tab !== "configuration") return { tab, ...look };
+  const against = asText(search.against) ?? "";
+  return {
+    tab,
+    ...(search.spec === "whole" ? { spec: "whole" } : {}),
+    ...(against === "" ? {} : { against }),
+    ...look,
+  };
 }

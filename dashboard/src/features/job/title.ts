@@ -4,7 +4,7 @@ import { percentDone } from "@/lib/format";
 import type { Tab } from "./tab";
 
 export const TAB_NAMES: Record<Tab, string> = {
-  overview: "Overview",
+  overview: "Charts",
   logs: "Logs",
   timeline: "Timeline",
   configuration: "Configuration",

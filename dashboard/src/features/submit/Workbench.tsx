@@ -2,8 +2,8 @@
 import { Link } from "@tanstack/react-router";
 import { lazy, Suspense, useEffect, useMemo, useRef, useState } from "react";
 import { Failure } from "@/api/client";
+import { Diff } from "@/components/Diff";
 import { usePageTitle } from "@/components/usePageTitle";
-import { Diff } from "./Diff";
 import type { EditorHandle, Mark } from "./editor/handle";
 import type { Form } from "./form/context";
 import { SpecForm } from "./form/SpecForm";
@@ -117,7 +117,9 @@ export function Workbench({ id, initial, templates, original }: Props) {
               </Suspense>
             </div>
           </section>
-          {original === null ? null : <Diff before={original.text.text} after={text} />}
+          {original === null ? null : (
+            <Diff title="Changes" before={original.text.text} after={text} none="None: the same job again." />
+          )}
         </div>
       </div>
     </div>

@@ -1,18 +1,27 @@
-/** What differs from the job that is cloned, line by line, as one edits. */
-import { useMemo } from "react";
+/** What differs between two texts, line by line. */
+import { useId, useMemo } from "react";
+import { changedParts, diffLines } from "@/lib/diff";
 import classes from "./Diff.module.css";
-import { changedParts, diffLines } from "./text/diff";
 
 const SIGNS = { same: " ", gone: "−", new: "+" } as const;
 const WORDS = { same: "", gone: "removed: ", new: "added: " } as const;
 
-export function Diff({ before, after }: { before: string; after: string }) {
+interface DiffProps {
+  title: string;
+  before: string;
+  after: string;
+  /** Said of two texts that are the same. */
+  none: string;
+}
+
+export function Diff({ title, before, after, none }: DiffProps) {
+  const heading = useId();
   const parts = useMemo(() => changedParts(diffLines(before, after)), [before, after]);
   return (
-    <section className={classes.diff} aria-labelledby="changes">
-      <h2 id="changes">Changes</h2>
+    <section className={classes.diff} aria-labelledby={heading}>
+      <h2 id={heading}>{title}</h2>
       {parts.length === 0 ? (
-        <p>None: the same job again.</p>
+        <p>{none}</p>
       ) : (
         <pre data-testid="diff">
           {parts.map((line, index) =>
