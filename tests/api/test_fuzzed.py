@@ -27,7 +27,7 @@ from tests.storage import scenes
 
 BEYOND_A_SCHEMA = (
     *("submitJob", "planJob", "requeueJob", "listJobs"),
-    *("putUpload", "getJobLogs", "followJobLogs", "getSeries"),
+    *("putUpload", "getJobLogs", "followJobLogs", "getSeries", "listSeries"),
 )
 """Operations with rules between values, or about the content of a file, which a description cannot
 state.
