@@ -102,8 +102,10 @@ METRIC_SPOOL_STORED_BYTES: Final = 64 * 1024 * 1024
 A run of 20 series and 10 steps a second writes it in two and a half hours."""
 SERIES_POINTS_MAX: Final = 10_000
 """``max_points`` of one series in one response."""
-SERIES_JOBS_MAX: Final = 50
-"""Jobs whose series are read at once: more curves than a reader can distinguish."""
+SERIES_JOBS_MAX: Final = 200
+"""Jobs whose series are read at once, and that a filter names by their ids: a large sweep."""
+SUMMARY_NAMES_MAX: Final = 20
+"""Series of each of these jobs whose figures are read at once: 1 MB of JSON."""
 SERIES_POINTS_OF_JOBS_MAX: Final = 200_000
 """Jobs × names × ``max_points`` of such a response: 16 MB of JSON."""
 IDEMPOTENCY_KEY_CHARS_MAX: Final = 200

@@ -10,11 +10,8 @@ from lockstep.domain.training.definitions import Axis, Direction, Domain, Kind
 from lockstep.domain.views import Value, View
 
 
-class SeriesSummary(View):
-    """Metadata and figures of one series.
-
-    The figures are those of its current curve, without the steps that a later attempt repeated.
-    """
+class SeriesMetadata(View):
+    """Metadata of one series."""
 
     name: str
     group: str
@@ -29,6 +26,14 @@ class SeriesSummary(View):
     """``time`` for measurements by the clock, which lie along no steps."""
     domain: Domain
     """Smallest and largest possible value; null without a bound."""
+
+
+class SeriesSummary(SeriesMetadata):
+    """Metadata and figures of one series.
+
+    The figures are those of its current curve, without the steps that a later attempt repeated.
+    """
+
     attempt: int
     """Of the last point, as are the step and the time."""
     last: Value
@@ -52,6 +57,14 @@ class JobSeriesSummary(View):
     job_id: str
     series: list[SeriesSummary]
     """In the order in which readers look at them, the series of a group together."""
+
+
+class SeveralSeriesSummary(View):
+    series: list[SeriesMetadata]
+    """All series of the jobs, each once. Where jobs differ, the first definition counts; a
+    direction is all of theirs, or ``none``."""
+    jobs: list[JobSeriesSummary]
+    """In the order in which they were named, each once, with the named series."""
 
 
 class SeriesView(View):

@@ -23,6 +23,8 @@ from lockstep.storage.jobs.names import Names
 
 COLUMN_CHARS_MAX = 220
 COLUMNS_MAX = 30
+FILTER_CHARS_MAX = 40 * limits.SERIES_JOBS_MAX
+"""Room for as many ids as can be compared, with commas between them."""
 T = TypeVar("T")
 
 # The pattern is documentation only. The reader of the cursor rejects an invalid one with its own
@@ -48,7 +50,7 @@ class JobFilter(BaseModel, extra="forbid"):
     filter: Annotated[
         str | None,
         Field(
-            max_length=2_000,
+            max_length=FILTER_CHARS_MAX,
             description="Tokens with spaces between them (docs/lists.md): words of the name, and "
             "fields with a value.",
             examples=["owner:ada gpus>4"],

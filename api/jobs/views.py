@@ -22,10 +22,10 @@ from lockstep.domain.life.outcomes import Outcome
 from lockstep.domain.queue_views import QueuePlace, TimeLimit
 from lockstep.domain.rights import Within
 from lockstep.domain.scheduling.state import WaitCode
-from lockstep.domain.series_views import SeriesSummary
+from lockstep.domain.series_views import SeriesMetadata, SeriesSummary
 from lockstep.domain.training.definitions import SeriesDefinition
 from lockstep.domain.training.plan import BatchPlan
-from lockstep.domain.training.series import main_series
+from lockstep.domain.training.series import DescribedSeries, main_series
 from lockstep.domain.views import (
     AttemptView,
     CheckpointView,
@@ -242,6 +242,11 @@ def _progress(job: JobRow, plan: BatchPlan | None, relations: JobRelations) -> P
         latest=dict(latest),
         main=main_series(latest, relations.definitions.get(job.id, {})),
     )
+
+
+def metadata_view(series: DescribedSeries) -> SeriesMetadata:
+    """Return the view of a series' metadata."""
+    return SeriesMetadata(name=series.name, group=series.group, **series.metadata._asdict())
 
 
 def summary_view(figures: SeriesFigures) -> SeriesSummary:

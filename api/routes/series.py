@@ -8,46 +8,82 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import BaseModel, Field, StringConstraints, model_validator
 
 from lockstep.api.access import Reads, guarded
 from lockstep.api.http import conditional
 from lockstep.api.jobs import downloads
-from lockstep.api.jobs.views import job_tag
+from lockstep.api.jobs.views import job_tag, metadata_view, summary_view
 from lockstep.api.parts import AppStateDep
 from lockstep.api.routes.history import MetricsQuery, PointsQuery, drawn, split
 from lockstep.api.routes.jobs import Reference
 from lockstep.domain import limits
 from lockstep.domain.errors import ErrorCode, LockstepError
-from lockstep.domain.series_views import SeveralMetricsView
+from lockstep.domain.series_views import SeveralMetricsView, SeveralSeriesSummary
 from lockstep.domain.training.metrics import jsonable
+from lockstep.storage.db.tables import JobRow
 from lockstep.storage.jobs import change_feed, jobs
-from lockstep.storage.series import exports, tails
+from lockstep.storage.series import exports, figures, tails
 
 router = APIRouter(prefix="/v1", tags=["history"], dependencies=guarded)
 
 COLUMNS: Final = ("name", "attempt", "step", "time", "value")
 
 
+References = Annotated[
+    list[Annotated[str, StringConstraints(min_length=1, max_length=200 * limits.SERIES_JOBS_MAX)]],
+    Field(
+        min_length=1,
+        max_length=limits.SERIES_JOBS_MAX,
+        description="References to jobs, as in a path; repeated or separated by commas.",
+    ),
+]
+
+
+class SummariesQuery(BaseModel, extra="forbid"):
+    """Jobs, and their series whose figures are wanted."""
+
+    jobs: References
+    names: Annotated[
+        list[str],
+        Field(
+            max_length=limits.SUMMARY_NAMES_MAX,
+            description="Names of series with figures, repeated or separated by commas. Default: "
+            "none.",
+        ),
+    ] = []
+
+    @model_validator(mode="after")
+    def _bounded(self) -> SummariesQuery:
+        _check_jobs(len(split(self.jobs)))
+        if (name_count := len(split(self.names))) > limits.SUMMARY_NAMES_MAX:
+            raise ValueError(
+                f"expected at most {limits.SUMMARY_NAMES_MAX} names of series, got {name_count}: "
+                f"request the others separately"
+            )
+        return self
+
+
+def _check_jobs(count: int) -> None:
+    if not count:
+        raise ValueError("expected at least one job")
+    if count > limits.SERIES_JOBS_MAX:
+        raise ValueError(
+            f"expected at most {limits.SERIES_JOBS_MAX} jobs, got {count}: request the others "
+            f"separately"
+        )
+
+
 class SeveralSeriesQuery(MetricsQuery):
     """Selection of points of several jobs, with a maximum number."""
 
-    jobs: Annotated[
-        list[
-            Annotated[str, StringConstraints(min_length=1, max_length=200 * limits.SERIES_JOBS_MAX)]
-        ],
-        Field(
-            min_length=1,
-            max_length=limits.SERIES_JOBS_MAX,
-            description="References to jobs, as in a path; repeated or separated by commas.",
-        ),
-    ]
+    jobs: References
     names: Annotated[
         list[str],
         Field(
@@ -84,11 +120,7 @@ class SeveralSeriesQuery(MetricsQuery):
         job_count, name_count = len(split(self.jobs)), len(split(self.names))
         if not job_count or not name_count:
             raise ValueError("expected at least one job and one name of a series")
-        if job_count > limits.SERIES_JOBS_MAX:
-            raise ValueError(
-                f"expected at most {limits.SERIES_JOBS_MAX} jobs, got {job_count}: request the "
-                f"others separately"
-            )
+        _check_jobs(job_count)
         if self.since and len(self.cursors()) != job_count:
             raise ValueError(
                 f"expected since to have one cursor for each of the {job_count} jobs, or to be "
@@ -128,10 +160,7 @@ def several(
             next_step="Give each job once, in the order of the cursors.",
         )
     with app_state.database.read_series() as session:
-        batches = change_feed.counts(session.connection(), ids)
-        tag = conditional.tag_of(
-            conditional.digest(job_tag(job, batches.get(job.id, 0)) for job in found)
-        )
+        tag = _tag(found, change_feed.counts(session.connection(), ids))
         if (same := conditional.unchanged(request, tag)) is not None:
             return same
 
@@ -162,6 +191,50 @@ def several(
             )
 
         return app_state.rendered.answer(request, tag, answer)
+
+
+@router.get(
+    "/series/summaries",
+    operation_id="listSeries",
+    summary="List the series of several jobs, with figures of some",
+    description="Metadata of all their series, and of the named ones the figures of each job.",
+    response_model=SeveralSeriesSummary,
+    responses=conditional.documented(404),
+)
+def summaries(
+    asked: Annotated[SummariesQuery, Query()],
+    request: Request,
+    app_state: AppStateDep,
+    grant: Reads,
+) -> Response:
+    with app_state.database.read_jobs() as session:
+        found = jobs.find_several(session, split(asked.jobs), among=grant.readable)
+    ids = [job.id for job in found]
+    with app_state.database.read_series() as session:
+        tag = _tag(found, change_feed.counts(session.connection(), ids))
+        if (same := conditional.unchanged(request, tag)) is not None:
+            return same
+
+        def answer() -> bytes:
+            read = figures.read_jobs(session, ids, split(asked.names))
+            return drawn(
+                {
+                    "series": [metadata_view(each) for each in read.series],
+                    "jobs": [
+                        {"job_id": job_id, "series": [summary_view(each) for each in of_job]}
+                        for job_id, of_job in read.figures.items()
+                    ],
+                }
+            )
+
+        return app_state.rendered.answer(request, tag, answer)
+
+
+def _tag(found: Sequence[JobRow], batches: Mapping[str, int]) -> str:
+    """Return the tag of an answer about the series of some jobs, by their stored batches."""
+    return conditional.tag_of(
+        conditional.digest(job_tag(job, batches.get(job.id, 0)) for job in found)
+    )
 
 
 @router.get(

@@ -23,6 +23,7 @@ from difflib import get_close_matches
 from enum import StrEnum
 from typing import Final
 
+from lockstep.domain import limits
 from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
 from lockstep.domain.listing.columns import CHOICES, Kind
 
@@ -155,8 +156,9 @@ def _token(written: str) -> Token:
         raise TokenError("has no value", f"Write it as {field}{sign}VALUE.")
     if len(values) > 1 and op not in (Op.IS, Op.IS_NOT):
         raise TokenError("has several values", f"Give one: {field}{sign}{values[0]}.")
-    if len(values) > VALUES_MAX:
-        raise TokenError(f"has {len(values)} values, expected at most {VALUES_MAX}")
+    most = limits.SERIES_JOBS_MAX if field == "id" else VALUES_MAX
+    if len(values) > most:
+        raise TokenError(f"has {len(values)} values, expected at most {most}")
     return Token(written, field, op, values)
 
 

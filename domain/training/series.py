@@ -207,6 +207,37 @@ def described(
     )
 
 
+def described_together(
+    jobs: Iterable[tuple[Iterable[str], Mapping[str, SeriesDefinition]]],
+) -> list[DescribedSeries]:
+    """Return the series of several jobs, each once, in the order of :func:`described`.
+
+    Where jobs differ, the first definition counts. A direction is all of theirs, or none: a value
+    that is better in one job and worse in another has no best.
+
+    Parameters
+    ----------
+    jobs : iterable of pairs
+        The names of a job's series, and its definitions.
+    """
+    names: dict[str, None] = {}
+    definitions: dict[str, SeriesDefinition] = {}
+    known = [(frozenset(some), defined) for some, defined in jobs]
+    for some, defined in known:
+        names.update(dict.fromkeys(some))
+        for name, definition in defined.items():
+            definitions.setdefault(name, definition)
+    for name, definition in definitions.items():
+        found = {
+            metadata_of(name, defined.get(name)).direction
+            for some, defined in known
+            if name in some
+        }
+        if len(found) > 1:
+            definitions[name] = definition.model_copy(update={"direction": "none"})
+    return described(names, definitions)
+
+
 def main_series(names: Iterable[str], definitions: Mapping[str, SeriesDefinition]) -> str | None:
     """Return the series that stands for a job in lists; None without any of its own.
 

@@ -24,6 +24,7 @@ from lockstep.storage.jobs.columns import JOBS, Tables
 
 ID_PART: Final = re.compile(r"^[0-9a-f-]{4,36}$")
 """Shortest part of an id in a search: shorter ones match by chance."""
+_ID_CHARS: Final = 36
 _LABELS: Final = table_of(JobLabelRow)
 _COMPARED: Final[dict[Op, Callable[[Any, Any], ColumnElement[bool]]]] = {
     Op.LESS: operator.lt,
@@ -50,6 +51,9 @@ class Condition:
             assert number is not None
             bound = number_of(self.column.kind, self.values[0])
             return certain(_COMPARED[self.op](number, bound))
+        if str(self.column) == "id":
+            met = _with_ids(self.values)
+            return met if self.op is Op.IS else not_(met)
         met = or_(*(_equal(self.column, value, tables) for value in self.values))
         # A job without a value has none of these values.
         return certain(met) if self.op is Op.IS else not_(func.coalesce(met, false()))
@@ -99,6 +103,13 @@ def _equal(column: Column, value: str, tables: Tables) -> ColumnElement[bool]:
         return or_(found.number == number_of(Kind.NUMBER, value), matches(found.text, value))
     except TokenError:
         return matches(found.text, value)
+
+
+def _with_ids(values: tuple[str, ...]) -> ColumnElement[bool]:
+    """Condition: one of these ids, whole or an end. Whole ids alone are read by the index."""
+    lower = [value.lower() for value in values]
+    ends = [part_of_id(value) for value in lower if len(value) < _ID_CHARS]
+    return or_(JOBS.c.id.in_([value for value in lower if len(value) >= _ID_CHARS]), *ends)
 
 
 def _with_label(value: str) -> ColumnElement[bool]:
@@ -153,6 +164,5 @@ _OWN: Final[dict[str, Callable[[str], ColumnElement[bool]]]] = {
     "node": _placed_on,
     "state": _in_state,
     "starred": _starred,
-    "id": lambda value: part_of_id(value.lower()),
 }
 """Conditions of columns that are not compared as a number or a text."""

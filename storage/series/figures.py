@@ -10,7 +10,7 @@ Not here: curves (``storage.series.series_query``).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import Row, bindparam, select
 from sqlalchemy.orm import Session
 
-from lockstep.domain.training.series import DescribedSeries, described
+from lockstep.domain.training.series import DescribedSeries, described, described_together
 from lockstep.storage.db.dialects import run, table_of
 from lockstep.storage.db.series_tables import SeriesChunkRow, SeriesLatestRow
 from lockstep.storage.series import definitions
@@ -43,7 +43,7 @@ _BY_ID: Final = select(_CHUNKS.c.id, _CHUNKS.c.points).where(
     _CHUNKS.c.id.in_(bindparam("ids", expanding=True))
 )
 _LATEST: Final = table_of(SeriesLatestRow)
-_NEWEST: Final = select(_LATEST).where(_LATEST.c.job_id == bindparam("of_job"))
+_NEWEST: Final = select(_LATEST).where(_LATEST.c.job_id.in_(bindparam("of_jobs", expanding=True)))
 
 
 class Last(NamedTuple):
@@ -69,6 +69,15 @@ class SeriesFigures:
     best_step: int | None
 
 
+class Together(NamedTuple):
+    """Series of several jobs."""
+
+    series: list[DescribedSeries]
+    """All of them, each once."""
+    figures: dict[str, list[SeriesFigures]]
+    """By job, of the wanted series."""
+
+
 def read(session: Session, job_id: str) -> list[SeriesFigures]:
     """Return the figures of all series of a job, in the order of ``domain.training.series``.
 
@@ -78,22 +87,61 @@ def read(session: Session, job_id: str) -> list[SeriesFigures]:
         A read transaction with one snapshot.
     job_id : str
     """
-    latest = {row.name: row for row in run(session, _NEWEST, {"of_job": job_id})}
-    ends = visible_until(session, [job_id])
-    bounds = {attempt: Selection(-math.inf, end) for (_, attempt), end in ends.items()}
+    return read_jobs(session, [job_id]).figures[job_id]
+
+
+def read_jobs(
+    session: Session, job_ids: Sequence[str], wanted: Collection[str] | None = None
+) -> Together:
+    """Return the series of several jobs, and the figures of the wanted ones.
+
+    The number of statements does not depend on the number of jobs.
+
+    Parameters
+    ----------
+    session : Session
+        A read transaction with one snapshot.
+    job_ids : sequence of str
+    wanted : collection of str, optional
+        Names of series; all if not given.
+    """
+    latest: dict[str, dict[str, Row[tuple[object, ...]]]] = {job_id: {} for job_id in job_ids}
+    for row in run(session, _NEWEST, {"of_jobs": list(job_ids)}):
+        latest[row.job_id][row.name] = row
+    defined = definitions.of_jobs(session, job_ids)
+    ends = visible_until(session, job_ids)
+    bounds: dict[str, dict[int, Selection]] = {job_id: {} for job_id in job_ids}
+    for (job_id, attempt), end in ends.items():
+        bounds[job_id][attempt] = Selection(-math.inf, end)
     curves = {
-        name: _Curve(session, chunks, bounds)
-        for name, chunks in groupby(headers(session, [job_id]), key=lambda chunk: chunk.name)
+        key: _Curve(session, chunks, bounds[key[0]])
+        for key, chunks in groupby(
+            headers(session, job_ids, wanted), key=lambda chunk: (chunk.job_id, chunk.name)
+        )
     }
-    series = described(latest, definitions.of_jobs(session, [job_id]).get(job_id, {}))
-    _read_best(session, [(curves[each.name], each) for each in series if each.name in curves])
-    found = []
-    for each in series:
-        curve = curves.get(each.name) or _Curve(session, (), bounds)
-        last = _last(latest[each.name], ends.get((job_id, latest[each.name].attempt)), curve)
+    shown = [
+        (job_id, each)
+        for job_id in job_ids
+        for each in described(latest[job_id], defined.get(job_id, {}))
+        if wanted is None or each.name in wanted
+    ]
+    _read_best(
+        session,
+        [
+            (curves[job_id, each.name], each)
+            for job_id, each in shown
+            if (job_id, each.name) in curves
+        ],
+    )
+    found: dict[str, list[SeriesFigures]] = {job_id: [] for job_id in job_ids}
+    for job_id, each in shown:
+        newest = latest[job_id][each.name]
+        curve = curves.get((job_id, each.name)) or _Curve(session, (), bounds[job_id])
+        last = _last(newest, ends.get((job_id, newest.attempt)), curve)
         if last is not None:
-            found.append(curve.figures(each, last))
-    return found
+            found[job_id].append(curve.figures(each, last))
+    together = described_together((latest[job_id], defined.get(job_id, {})) for job_id in job_ids)
+    return Together(together, found)
 
 
 def _read_best(session: Session, curves: Iterable[tuple[_Curve, DescribedSeries]]) -> None:

@@ -63,6 +63,7 @@ TABLE: dict[str, tuple[str, str]] = {
     "GET /v1/jobs/{reference}/spec": _READ,
     "GET /v1/jobs/{reference}/events": _READ,
     "GET /v1/series": _READ,
+    "GET /v1/series/summaries": _READ,
     "GET /v1/jobs/{reference}/checkpoints": _READ,
     # No checkpoint is there: who may read one gets 404.
     "GET /v1/jobs/{reference}/checkpoints/{which}": ("404 " * 8, "404 " * 8),
@@ -203,7 +204,7 @@ class Team:
             more["json"] = BODIES[path] | ({"name": project} if path == "/v1/projects" else {})
         if route.startswith("DELETE") and path.endswith("/files"):
             more["params"] = {"match": "*.pt"}
-        if path == "/v1/series":
+        if path.startswith("/v1/series"):
             more["params"] = {"jobs": reference, "names": "loss"}
         if "sha256" in path and method == "PUT":
             more |= {"content": b"x", "headers": {"Content-Type": "application/gzip"}}

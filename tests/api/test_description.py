@@ -41,6 +41,7 @@ OPERATIONS = {
         "getJobMetrics",
         "listJobSeries",
         "getSeries",
+        "listSeries",
         "listJobEvents",
         "listJobCheckpoints",
         "getJobCheckpoint",

@@ -28,7 +28,7 @@ from tests.storage import scenes
 BEYOND_A_SCHEMA = (
     *("submitJob", "planJob", "requeueJob", "listJobs", "getUsage"),
     *("putUpload", "getJobLogs", "followJobLogs", "getSeries", "getJobLive"),
-    *("listJobFiles", "deleteJobFiles"),
+    *("listJobFiles", "deleteJobFiles", "listSeries"),
 )
 """Operations with rules between values, or about the content of a file, which a description cannot
 state.

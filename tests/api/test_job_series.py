@@ -6,11 +6,11 @@ import json
 import math
 
 from lockstep.domain.life.outcomes import Reason
-from lockstep.domain.series_views import JobSeriesSummary
+from lockstep.domain.series_views import JobSeriesSummary, SeveralSeriesSummary
 from lockstep.domain.training.definitions import SeriesDefinition
 from lockstep.domain.training.metrics import StepValues
 from lockstep.storage.series import definitions
-from tests.api.conftest import Api
+from tests.api.conftest import Api, problem
 from tests.api.test_reading import upload_metrics
 from tests.storage import scenes
 
@@ -70,6 +70,43 @@ def test_the_answer_has_a_tag_that_changes_with_points_and_definitions(api: Api)
     upload_metrics(api, claim)
     fresh = api.http.get(path, headers={"If-None-Match": tag})
     assert (fresh.status_code, fresh.json()["series"][0]["unit"]) == (200, "nats")
+
+
+def test_series_of_several_jobs_are_described_once(api: Api) -> None:
+    first = scenes.run(api.database)
+    claims = [first, scenes.start(api.database, scenes.submit(api.database), (2, 3))]
+    other = api.job_id()
+    _define(api, claims[1].job_id, val=LOWER)
+    upload_metrics(api, claims[0], StepValues(1, 1.0, {"a": 1.0}), StepValues(2, 2.0, {"val": 5.0}))
+    upload_metrics(api, claims[1], StepValues(3, 1.0, {"val": math.inf, "b": 1.0}))
+    jobs = [claims[1].job_id, claims[0].job_id, other]
+    path = "/v1/series/summaries"
+    answer = api.http.get(path, params={"jobs": ",".join(jobs), "names": "val,unknown"})
+    found = SeveralSeriesSummary.model_validate_json(answer.content)
+    described = [(each.name, each.group, each.unit, each.direction) for each in found.series]
+    assert described == [
+        ("a", "metrics", "", "none"),
+        ("b", "metrics", "", "none"),
+        ("val", "quality", "nats", "none"),
+    ]
+    assert [each.job_id for each in found.jobs] == jobs
+    figures = [
+        [(each.name, each.last, each.last_step) for each in job.series] for job in found.jobs
+    ]
+    assert figures == [[("val", math.inf, 3)], [("val", 5.0, 2)], []]
+    same = api.http.get(
+        path,
+        params={"jobs": ",".join(jobs), "names": "val,unknown"},
+        headers={"If-None-Match": answer.headers["ETag"]},
+    )
+    assert same.status_code == 304
+    for asked, says in (
+        ({"jobs": ","}, "expected at least one job"),
+        ({"jobs": ",".join(map(str, range(201)))}, "expected at most 200 jobs, got 201"),
+        ({"jobs": jobs[0], "names": ",".join(map(str, range(21)))}, "expected at most 20 names"),
+    ):
+        refused = problem(api.http.get(path, params=asked), 422, "invalid")
+        assert says in refused["errors"][0]["message"]
 
 
 def test_definitions_survive_the_attempt(api: Api) -> None:

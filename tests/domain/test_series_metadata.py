@@ -22,6 +22,7 @@ from lockstep.domain.training.series import (
     SYSTEM_SERIES,
     Metadata,
     described,
+    described_together,
     main_series,
     metadata_of,
     of_the_machine,
@@ -233,3 +234,24 @@ def test_limits_leave_room_for_the_name_and_the_text() -> None:
         domain=(-1.7e308, 1.7e308),
     )
     assert len(widest.model_dump_json()) < 300
+
+
+def test_several_jobs_have_each_series_once_in_the_order_of_one() -> None:
+    lower = SeriesDefinition(direction="lower", unit="nats")
+    higher = SeriesDefinition(direction="higher", group="quality")
+    jobs = [
+        (("b", "train/loss", "x/1"), {"b": lower}),
+        (("train/loss", "b", "a"), {"b": lower, "a": higher, "only defined": lower}),
+        (("a", "x/1", "system/cpu"), {"x/1": higher}),
+    ]
+    found = described_together(jobs)
+    names = {name for some, _ in jobs for name in some}
+    assert [each.name for each in found] == [
+        each.name for each in described(names, {"a": higher, "b": lower, "x/1": higher})
+    ]
+    by_name = {each.name: each for each in found}
+    assert by_name["b"].metadata[:3] == ("nats", "number", "lower")
+    # One of the jobs has no direction for it.
+    assert (by_name["a"].group, by_name["a"].metadata.direction) == ("quality", "none")
+    assert by_name["x/1"].metadata.direction == "none"
+    assert described_together([]) == []

@@ -75,6 +75,29 @@ def test_figures_agree_with_a_count_over_the_visible_points(database: Database, 
     assert compared
 
 
+def test_several_jobs_have_the_figures_of_each(database: Database) -> None:
+    numbers = random.Random(7)
+    ids = [f"0000000{number}-0000-7000-8000-000000000000" for number in range(1, 6)]
+    for job_id in ids[:4]:
+        sizes = [[numbers.choice((1, 300, 700))] for _ in range(numbers.randint(1, 3))]
+        plant(database, job_id, numbers, sizes)
+        _define(database, job_id, **{NAMES[0]: SeriesDefinition(direction="lower")})
+    _define(database, ids[3], **{NAMES[0]: SeriesDefinition(direction="higher")})
+    for wanted_names in (None, [], [NAMES[0]], [*NAMES, "unknown"]):
+        with database.read_series() as session:
+            found = figures.read_jobs(session, ids, wanted_names)
+        assert list(found.figures) == ids
+        for job_id in ids:
+            alone = _read(database, job_id)
+            names = [name for name in alone if wanted_names is None or name in wanted_names]
+            assert [repr(each) for each in found.figures[job_id]] == [
+                repr(alone[name]) for name in names
+            ]
+        all_names = {name for job_id in ids for name in _read(database, job_id)}
+        assert {each.name for each in found.series} == all_names
+        assert found.series[0].metadata.direction == "none"
+
+
 def test_headers_are_enough_but_for_the_step_of_the_best(database: Database) -> None:
     uploader = Uploader(database, scenes.run(database))
     records = [StepValues(step, 1.0, {"a": step, "b": -step}) for step in range(1, 5_001)]

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import delete, select, update
 
+from lockstep.domain import limits
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life.lifecycle import JobState
 from lockstep.domain.listing.columns import Sort
@@ -175,6 +176,32 @@ def test_a_filter_holds_for_the_jobs_of_plain_python(
     expected = [job for job in known if all(TOKENS[text](job) for text in texts)]
     found = pages(database, query(database, " ".join(texts), sort="priority"))
     assert found == lists.ordered(expected, "priority", down=False)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_jobs_are_found_by_their_ids(filled: tuple[Database, list[Job]], seed: int) -> None:
+    database, known = filled
+    chance = random.Random(seed)
+    whole = [job.id for job in chance.sample(known, 20)]
+    ends = [job.id[-8:].upper() for job in chance.sample(known, 3)] if seed % 2 else []
+    wanted = [*whole, *ends, "00000000-0000-7000-8000-000000000000"]
+    chosen = {job.id for job in known if any(job.id.endswith(end.lower()) for end in wanted)}
+    ids = ",".join(chance.sample(wanted, len(wanted)))
+    for text, within in ((f"id:{ids}", chosen), (f"id!={ids}", {job.id for job in known} - chosen)):
+        assert pages(database, query(database, text)) == sorted(within, reverse=True)
+    few = Within(frozenset({"nlp"}))
+    readable = {job.id for job in known if job.project == "nlp"}
+    found = pages(database, query(database, f"id:{ids}"), among=few)
+    assert found == sorted(chosen & readable, reverse=True)
+
+
+def test_as_many_ids_are_named_as_can_be_compared() -> None:
+    ids = [f"{number:036d}" for number in range(limits.SERIES_JOBS_MAX + 1)]
+    (token,) = tokens_of(f"id:{','.join(ids[:-1])}")
+    assert len(token.values) == limits.SERIES_JOBS_MAX
+    for text in (f"id:{','.join(ids)}", f"owner:{','.join(ids[:51])}"):
+        with pytest.raises(LockstepError, match="expected at most"):
+            tokens_of(text)
 
 
 @pytest.mark.usefixtures("frozen")

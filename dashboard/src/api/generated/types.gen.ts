@@ -1821,6 +1821,57 @@ export type Right = 'job.read' | 'job.submit' | 'job.control_own' | 'job.control
 export type Scope = 'jobs:read' | 'jobs:write' | 'nodes:write' | 'projects:write' | 'service:admin';
 
 /**
+ * SeriesMetadata
+ *
+ * Metadata of one series.
+ */
+export type SeriesMetadata = {
+    /**
+     * Name
+     */
+    name: string;
+    /**
+     * Group
+     *
+     * Heading under which it is shown: the prefix of its name, or what its script gave.
+     */
+    group: string;
+    /**
+     * Unit
+     *
+     * Empty if unknown.
+     */
+    unit: string;
+    /**
+     * Kind
+     *
+     * Form of its numbers: ``bytes`` as KiB and MiB, ``seconds`` as times, ``percent``.
+     */
+    kind: 'number' | 'bytes' | 'seconds' | 'count' | 'percent';
+    /**
+     * Direction
+     *
+     * ``lower`` or ``higher`` values are better; ``none``: it has no best value.
+     */
+    direction: 'lower' | 'higher' | 'none';
+    /**
+     * Axis
+     *
+     * ``time`` for measurements by the clock, which lie along no steps.
+     */
+    axis: 'step' | 'time';
+    /**
+     * Domain
+     *
+     * Smallest and largest possible value; null without a bound.
+     */
+    domain: [
+        number | null,
+        number | null
+    ];
+};
+
+/**
  * SeriesSummary
  *
  * Metadata and figures of one series.
@@ -2054,6 +2105,25 @@ export type SeveralMetricsView = {
      * In the order in which they were named, each once.
      */
     jobs: Array<MetricsView>;
+};
+
+/**
+ * SeveralSeriesSummary
+ */
+export type SeveralSeriesSummary = {
+    /**
+     * Series
+     *
+     * All series of the jobs, each once. Where jobs differ, the first definition counts; a
+     * direction is all of theirs, or ``none``.
+     */
+    series: Array<SeriesMetadata>;
+    /**
+     * Jobs
+     *
+     * In the order in which they were named, each once, with the named series.
+     */
+    jobs: Array<JobSeriesSummary>;
 };
 
 /**
@@ -5466,6 +5536,64 @@ export type GetSeriesResponses = {
 };
 
 export type GetSeriesResponse = GetSeriesResponses[keyof GetSeriesResponses];
+
+export type ListSeriesData = {
+    body?: never;
+    path?: never;
+    query: {
+        /**
+         * Jobs
+         *
+         * References to jobs, as in a path; repeated or separated by commas.
+         */
+        jobs: Array<string>;
+        /**
+         * Names
+         *
+         * Names of series with figures, repeated or separated by commas. Default: none.
+         */
+        names?: Array<string>;
+    };
+    url: '/v1/series/summaries';
+};
+
+export type ListSeriesErrors = {
+    /**
+     * The bearer token is missing or wrong.
+     */
+    401: Problem;
+    /**
+     * The job or upload does not exist.
+     */
+    404: Problem;
+    /**
+     * Invalid value; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * Internal error; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+};
+
+export type ListSeriesError = ListSeriesErrors[keyof ListSeriesErrors];
+
+export type ListSeriesResponses = {
+    /**
+     * Successful Response
+     */
+    200: SeveralSeriesSummary;
+};
+
+export type ListSeriesResponse = ListSeriesResponses[keyof ListSeriesResponses];
 
 export type DownloadJobMetricsData = {
     body?: never;
