@@ -288,7 +288,7 @@ def _first_load(visit: Visits) -> dict[str, float]:
     sizes: dict[str, int] = {}
 
     def note(response: Response) -> None:
-        if response.url.endswith(".js"):
+        if response.url.endswith((".js", ".css")):
             sizes[response.url] = len(gzip.compress(response.body(), 9))
 
     with visit.context() as context:
@@ -297,7 +297,13 @@ def _first_load(visit: Visits) -> dict[str, float]:
         page.goto(f"{visit.url}/jobs")
         page.get_by_role("heading", level=1).wait_for()
         page.wait_for_timeout(500)
-    return {"first load: JavaScript (KB, gzip)": sum(sizes.values()) / 1_000}
+    return {
+        f"first load: {what} (KB, gzip)": sum(
+            size for url, size in sizes.items() if url.endswith(ending)
+        )
+        / 1_000
+        for what, ending in (("JavaScript", ".js"), ("styles", ".css"))
+    }
 
 
 def _polls(visit: Visits, job_id: str) -> dict[str, float]:

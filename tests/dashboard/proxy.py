@@ -1,10 +1,14 @@
-"""A reverse proxy between a browser and the service that can cut answers in their bodies."""
+"""A reverse proxy between a browser and the service, which can spoil answers.
+
+It cuts their bodies, sends them slowly, or answers 502 instead.
+"""
 
 from __future__ import annotations
 
 import http.client
 import re
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,17 +17,23 @@ from urllib.parse import urlsplit
 
 HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "host"}
 TIMEOUT_SECONDS = 60
+SLOW_SECONDS, SLOW_PIECES = 24, 12
+"""Longer than a page waits without a byte, in pieces that come often enough."""
+GATEWAY = b"<html><h1>502 Bad Gateway</h1></html>"
 
 
 class Proxy:
     """Proxy that forwards every request.
 
-    While ``cut`` matches an address, its answer ends in the middle of the body.
+    While ``cut`` matches an address, its answer ends in the middle of the body; ``lost``: the
+    answer is a page with status 502; ``slow``: the body comes in pieces, over ``SLOW_SECONDS``.
     """
 
     def __init__(self, target: str):
         self.target = urlsplit(target).netloc
         self.cut: re.Pattern[str] | None = None
+        self.lost: re.Pattern[str] | None = None
+        self.slow: re.Pattern[str] | None = None
         self.cuts = 0
         self.requests: Counter[str] = Counter()
         """By path, without the query."""
@@ -45,6 +55,14 @@ def proxy(target: str) -> Iterator[Proxy]:
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
+            if state.lost is not None and state.lost.search(self.path):
+                state.cuts += 1
+                self.send_response(502)
+                self.send_header("Content-Type", "text/html")
+                self.send_header("Content-Length", str(len(GATEWAY)))
+                self.end_headers()
+                self.wfile.write(GATEWAY)
+                return
             length = int(self.headers.get("Content-Length", "0"))
             sent = self.rfile.read(length) if length else None
             headers = {
@@ -74,6 +92,14 @@ def proxy(target: str) -> Iterator[Proxy]:
                 state.cuts += 1
                 self.wfile.write(body[: len(body) // 2])
                 self.close_connection = True
+                return
+            if state.slow is not None and state.slow.search(self.path):
+                state.cuts += 1
+                size = len(body) // SLOW_PIECES + 1
+                for start in range(0, len(body), size):
+                    time.sleep(SLOW_SECONDS / SLOW_PIECES)
+                    self.wfile.write(body[start : start + size])
+                    self.wfile.flush()
                 return
             self.wfile.write(body)
 

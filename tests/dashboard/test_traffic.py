@@ -1,4 +1,4 @@
-"""Traffic of open pages over one minute: requests, and bytes with their headers.
+"""Traffic of pages: when they open, and over one minute. Requests, and bytes with their headers.
 
 The pages are open side by side, so that the minute passes once.
 """
@@ -22,6 +22,14 @@ MINUTE_MS = 60_000
 SETTLING_MS = 15_000
 """First answers, late points of jobs that have just ended, and their sparklines."""
 ROWS = 50
+BEGUN = 1_500
+"""Steps that the live job reports at once: more than a chart has places."""
+FIRST_DATA_KILOBYTES, FIRST_CODE_KILOBYTES = 250, 260
+HIDE = """() => {
+  Object.defineProperty(document, "visibilityState", { value: "hidden" });
+  Object.defineProperty(document, "hidden", { value: true });
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
 
 
 @dataclass
@@ -50,6 +58,10 @@ class Traffic:
         if path := self._paths.get(event["requestId"]):
             self.bytes[path] += int(event["encodedDataLength"])
 
+    def of(self, prefix: str) -> int:
+        """Return the bytes of all paths with this beginning."""
+        return sum(count for path, count in self.bytes.items() if path.startswith(prefix))
+
     def within(self, requests: int, kilobytes: int) -> str | None:
         """Return the excess, if there is one."""
         sent, received = self.requests.total(), self.bytes.total()
@@ -63,7 +75,7 @@ def test_a_minute_of_open_pages_stays_within_its_requests_and_bytes(
     browser: Browser, lockstep: Service, token: str, work: Work
 ) -> None:
     ended = work.curve("ended", steps=200)
-    live = [work.wide("wide"), work.endless("other")]
+    live = [work.wide("wide", begun=BEGUN), work.endless("other")]
     # Starts on the device of the one that ends. Some points per second and series, as in the live
     # script; its pauses leave the processors to the browser.
     code = lockstep.home / "slow"
@@ -73,34 +85,51 @@ def test_a_minute_of_open_pages_stays_within_its_requests_and_bytes(
     work.ended(ended)
     work.copies(ended, ROWS - 4)
     lockstep.at_step(train, 2)
+    lockstep.at_step(live[0], BEGUN)
     with ExitStack() as tabs:
 
-        def tab(address: str, heading: str) -> Page:
+        def tab(address: str, heading: str) -> tuple[Page, Traffic]:
             visitor = tabs.enter_context(visiting(browser, lockstep.url, token))
-            return visitor.go(address, heading).page
+            first = Traffic(visitor.page)
+            return visitor.go(address, heading).page, first
 
-        pages = [
+        opened = [
+            tab(f"/jobs/{live[0]}", "wide"),
+            tab(f"/jobs/{live[0]}?tab=logs", "wide"),
             tab(f"/jobs/{live[0]}", "wide"),
             tab(f"/jobs/{train}", "train"),
             tab(f"/jobs/{ended}", "ended"),
             tab("/jobs", "Jobs"),
         ]
+        pages = [page for page, _ in opened]
+        first = opened[0][1]
         pages[0].get_by_role("img", name="Line chart of val/loss").wait_for()
-        assert [page.evaluate("document.visibilityState") for page in pages] == ["visible"] * 4
+        assert [page.evaluate("document.visibilityState") for page in pages] == ["visible"] * 6
         # Planted rows are shown like those of real jobs.
-        expect(pages[3].locator("tr", has_text="ended-0").locator("svg")).to_be_visible()
+        expect(pages[5].locator("tr", has_text="ended-0").locator("svg")).to_be_visible()
+        pages[1].get_by_text("Following").wait_for()
+        pages[2].evaluate(HIDE)
+        assert first.of("/v1/") <= FIRST_DATA_KILOBYTES * 1_000, dict(first.bytes)
+        of_code = opened[5][1]
+        assert 0 < of_code.of("/assets/") <= FIRST_CODE_KILOBYTES * 1_000, dict(of_code.bytes)
         pages[0].wait_for_timeout(SETTLING_MS)
-        of_live, of_train, of_ended, of_list = (Traffic(page) for page in pages)
+        of_live, of_log, of_hidden, of_train, of_ended, of_list = map(Traffic, pages)
         pages[0].wait_for_timeout(MINUTE_MS)
         found = [
-            of_live.within(60, 150),
-            of_train.within(60, 150),
+            of_live.within(40, 300),
+            of_log.within(40, 300),
+            of_hidden.within(0, 0),
+            of_train.within(40, 300),
             of_ended.within(0, 0),
             of_list.within(14, 60),
         ]
         # Not because polling stopped.
-        assert of_live.requests["/v1/series"] > 0
-        assert of_train.requests["/v1/series"] > 0
+        for traffic, path in (
+            (of_live, f"{live[0]}/live"),
+            (of_log, f"{live[0]}/logs"),
+            (of_train, f"{train}/live"),
+        ):
+            assert traffic.requests[f"/v1/jobs/{path}"] >= 15
         assert of_list.requests["/v1/jobs"] > 0
         assert not any(found), "\n".join(filter(None, found))
     work.cancel(*live, train)

@@ -45,14 +45,16 @@ with open(os.environ["LOCKSTEP_METRICS"], "a", buffering=1) as metrics:
 '''
 
 WIDE = """
-import json, os, time
+import json, os, sys, time
 names = ("train/loss", "train/lr", "train/norm", "val/loss", "val/accuracy", "actor/reward")
 with open(os.environ["LOCKSTEP_METRICS"], "a", buffering=1) as metrics:
     for step in range(1, 100_000):
         metrics.write(json.dumps({"step": step} | {name: 7 / (step + 3) for name in names}) + "\\n")
-        time.sleep(0.1)
+        if step > int(sys.argv[1]):
+            print("step", step, flush=True)
+            time.sleep(0.1)
 """
-"""Six series in three groups, ten points of each in a second."""
+"""Six series in three groups: some points of each at once, then ten of each and a line in 1 s."""
 
 DEFINED = """
 import json, os
@@ -125,9 +127,10 @@ class Work:
         )
         return str(job["id"])
 
-    def wide(self, name: str) -> str:
-        """Submit a job that runs until it is cancelled; return its id."""
-        return str(self._service.submit(script(name, ["wide.py"], upload=self._upload))["id"])
+    def wide(self, name: str, begun: int = 0) -> str:
+        """Submit a job that runs until it is cancelled, from a step on; return its id."""
+        command = ["wide.py", str(begun)]
+        return str(self._service.submit(script(name, command, upload=self._upload))["id"])
 
     def files(self, name: str, program: str = "files.py") -> str:
         """Submit a job that writes files, wait for its end, and return its id."""

@@ -6,6 +6,7 @@ import { type QueryKey, useQueryClient } from "@tanstack/react-query";
 import { useMemo } from "react";
 import { appended, type Curve, curveOf } from "@/lib/curves";
 import { getSeries } from "./generated";
+import { useFollowedCurves } from "./live";
 import { usePolled } from "./polling";
 import { PLACES } from "./series";
 
@@ -38,15 +39,26 @@ export interface Curves {
 
 interface Wanted {
   jobs: readonly string[];
+  /** Reference under which the page of the only job follows it; null if none does. */
+  followedAs: string | null;
   live: ReadonlySet<string>;
   names: readonly string[];
   steps: Steps | null;
   enabled: boolean;
 }
 
-export function useCurves({ jobs, live, names, steps, enabled }: Wanted): Curves {
+export function useCurves({ jobs, followedAs, live, names, steps, enabled }: Wanted): Curves {
+  const alone = jobs[0] ?? "";
+  // Of a zoom, the page has no finer points than the service's first answer.
+  const isFollowed = followedAs !== null && steps === null;
+  const followed = useFollowedCurves({
+    id: alone,
+    reference: isFollowed ? followedAs : null,
+    names,
+    enabled: enabled && live.has(alone),
+  });
   const running = useAnswer(
-    jobs.filter((id) => live.has(id)),
+    jobs.filter((id) => !isFollowed && live.has(id)),
     names,
     steps,
     enabled,
@@ -60,10 +72,11 @@ export function useCurves({ jobs, live, names, steps, enabled }: Wanted): Curves
     true,
   );
   const curves = useMemo(() => {
-    if (running.data === undefined && ended.data === undefined) return null;
-    // A job that has just ended is in both for a moment; the answer after its end is complete.
-    return new Map([...(running.data?.curves ?? []), ...(ended.data?.curves ?? [])]);
-  }, [running.data, ended.data]);
+    if (followed === null && running.data === undefined && ended.data === undefined) return null;
+    const first: CurvesOfJobs = followed === null ? new Map() : new Map([[alone, followed]]);
+    // A job that has just ended is in several for a moment; the answer after its end is complete.
+    return new Map([...first, ...(running.data?.curves ?? []), ...(ended.data?.curves ?? [])]);
+  }, [alone, followed, running.data, ended.data]);
   return {
     curves,
     steps: running.data?.steps ?? ended.data?.steps ?? null,

@@ -3,14 +3,16 @@
  *
  * Not here: their curves (`curves.ts`).
  */
-import { useQueries } from "@tanstack/react-query";
+import { type UseQueryOptions, useQueries } from "@tanstack/react-query";
 import { useEffect, useRef, useState } from "react";
 import type { Paced } from "@/lib/axes";
 import { hasEnded } from "@/lib/ended";
 import { type Described, merged } from "@/lib/series";
-import { type JobState, listJobSeries, type SeriesSummary } from "./generated";
+import { type JobState, listJobSeries } from "./generated";
+import { LATE_POINTS_MS, summariesQuery } from "./live";
 import { usePace } from "./pace";
 import { polled } from "./polling";
+import { type Summary, summariesOf } from "./summaries";
 
 /** A job with its plan and spec, which define its axes beside steps and time. */
 export interface JobOfCharts extends Paced {
@@ -19,6 +21,8 @@ export interface JobOfCharts extends Paced {
   state: JobState;
   /** For relative time; the first point of a curve where it is not given. */
   started_at?: string | null;
+  /** Reference under which its page follows it (`live.ts`); without it, its series are asked for one by one. */
+  followedAs?: string;
 }
 
 /** Of each series a chart has at most this many places. */
@@ -26,8 +30,6 @@ export const PLACES = 1_000;
 /** The service gives 200,000 at most. Of fewer, each answer is read and drawn between two frames. */
 const PLACES_OF_AN_ANSWER = 40_000;
 const SERIES_OF_AN_ANSWER = 6;
-/** The last points of a job are stored shortly after its end. */
-const LATE_POINTS_MS = 5_000;
 
 /** Names of series in parts, each of which one request can answer for that many jobs. */
 export function requestsFor(names: readonly string[], jobCount: number): string[][] {
@@ -59,9 +61,6 @@ export function useLive(jobs: readonly JobOfCharts[]): ReadonlySet<string> {
   return new Set(jobs.filter((job) => !hasEnded(job) || ending.current.has(job.id)).map(({ id }) => id));
 }
 
-/** Metadata and figures of one series; its last value is a number, NaN and the infinities included. */
-export type Summary = SeriesSummary & { last: number };
-
 export interface Summaries {
   /** Of all jobs, each once, in the order of the service. */
   series: readonly Described[];
@@ -76,20 +75,22 @@ export interface Summaries {
 export function useSummaries(jobs: readonly JobOfCharts[], live: ReadonlySet<string>): Summaries {
   const pace = usePace();
   const answers = useQueries({
-    queries: jobs.map(({ id }) =>
-      polled<ReadonlyMap<string, Summary>>(
-        {
-          key: ["job", id, "series"],
-          fetch: async (signal) => {
-            const { data } = await listJobSeries({ path: { reference: id }, signal, throwOnError: true });
-            return { data: new Map(data.series.map((each) => [each.name, { ...each, last: Number(each.last) }])) };
-          },
-          // Names of new series, and figures of a comparison: the points themselves are asked for more often.
-          seconds: (known) => (known === undefined || known.size === 0 ? 4 : 15),
-          isFinal: () => !live.has(id),
-        },
-        pace,
-      ),
+    queries: jobs.map(({ id, followedAs }) =>
+      followedAs !== undefined
+        ? (summariesQuery(id) as unknown as UseQueryOptions<ReadonlyMap<string, Summary>, Error>)
+        : polled<ReadonlyMap<string, Summary>>(
+            {
+              key: ["job", id, "series"],
+              fetch: async (signal) => {
+                const { data } = await listJobSeries({ path: { reference: id }, signal, throwOnError: true });
+                return { data: summariesOf(data.series) };
+              },
+              // Names of new series, and figures of a comparison: the points themselves are asked for more often.
+              seconds: (known) => (known === undefined || known.size === 0 ? 4 : 15),
+              isFinal: () => !live.has(id),
+            },
+            pace,
+          ),
     ),
   });
   const found = answers.flatMap(({ data }) => (data === undefined ? [] : [data]));

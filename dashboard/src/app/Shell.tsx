@@ -1,19 +1,21 @@
 /** Frame of every page: navigation, freshness, connection, shortcuts. */
 import { Link, useSearch } from "@tanstack/react-router";
-import { useState } from "react";
-import { SignIn } from "@/features/session/SignIn";
+import { lazy, Suspense, useState } from "react";
 import { useSignedIn } from "@/features/session/useSignedIn";
 import { AddressNote } from "./AddressNote";
 import { ConnectionBanner } from "./ConnectionBanner";
 import { Freshness } from "./Freshness";
 import { GuardedOutlet } from "./GuardedOutlet";
-import { KeyboardHelp } from "./KeyboardHelp";
 import { useGlobalKeys } from "./keys";
 import { PersonMenu } from "./PersonMenu";
 import { ProjectFilter } from "./ProjectFilter";
 import { usePages } from "./pages";
 import classes from "./Shell.module.css";
 import { useBarHeight } from "./useBarHeight";
+
+// Most tabs show neither.
+const SignIn = lazy(async () => ({ default: (await import("@/features/session/SignIn")).SignIn }));
+const KeyboardHelp = lazy(async () => ({ default: (await import("./KeyboardHelp")).KeyboardHelp }));
 
 export function Shell() {
   const [helpIsOpen, setHelpIsOpen] = useState(false);
@@ -74,7 +76,9 @@ export function Shell() {
       <ConnectionBanner />
       <main id="content" className={classes.main} tabIndex={-1}>
         {signedIn === "no" ? (
-          <SignIn />
+          <Suspense fallback={null}>
+            <SignIn />
+          </Suspense>
         ) : (
           <>
             <AddressNote />
@@ -82,7 +86,9 @@ export function Shell() {
           </>
         )}
       </main>
-      <KeyboardHelp opened={helpIsOpen} onClose={() => setHelpIsOpen(false)} />
+      <Suspense fallback={null}>
+        {helpIsOpen ? <KeyboardHelp opened onClose={() => setHelpIsOpen(false)} /> : null}
+      </Suspense>
     </div>
   );
 }

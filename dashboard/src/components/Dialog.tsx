@@ -1,26 +1,15 @@
-/**
- * Confirmation dialog, with its answers at the foot.
- *
- * Built from the modal's parts: its own header would be a second banner of the page to screen
- * readers.
- */
-import { Modal } from "@mantine/core";
-import type { ReactNode } from "react";
+/** Confirmation dialog, with its answers at the foot. */
+import { lazy, type ReactNode, Suspense } from "react";
 import classes from "./Dialog.module.css";
+import type { DialogProps } from "./DialogModal";
 
-const PARTS = { content: classes.content, body: classes.body, title: classes.title };
+const DialogModal = lazy(async () => ({ default: (await import("./DialogModal")).DialogModal }));
 
-export function Dialog({ title, close, children }: { title: string; close: () => void; children: ReactNode }) {
+export function Dialog(props: DialogProps) {
   return (
-    <Modal.Root opened onClose={close} centered classNames={PARTS}>
-      <Modal.Overlay />
-      <Modal.Content>
-        <Modal.Body>
-          <Modal.Title>{title}</Modal.Title>
-          {children}
-        </Modal.Body>
-      </Modal.Content>
-    </Modal.Root>
+    <Suspense fallback={null}>
+      <DialogModal {...props} />
+    </Suspense>
   );
 }
 

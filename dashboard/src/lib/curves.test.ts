@@ -1,7 +1,17 @@
 import { describe, expect, it } from "vitest";
 import { bucketed, type Point, randomPoints } from "@/testing/buckets";
 import { randomFrom } from "@/testing/random";
-import { appended, curveOf, figuresOf, firstAtLeast, nearestIndex, refined, supersededFrom, xOf } from "./curves";
+import {
+  appended,
+  coarsened,
+  curveOf,
+  figuresOf,
+  firstAtLeast,
+  nearestIndex,
+  refined,
+  supersededFrom,
+  xOf,
+} from "./curves";
 
 describe("curveOf", () => {
   it("reads the names of what is not finite", () => {
@@ -102,6 +112,43 @@ describe("appended", () => {
     // Each place stands for the steps since the one before it.
     const wide = [...zoomed.step].map((step, index) => (step - (index === 0 ? -1 : (zoomed.step[index - 1] ?? 0))) / 8);
     expect([...(zoomed.span ?? [])]).toEqual(wide);
+  });
+});
+
+describe("coarsened", () => {
+  it("joins neighbours as the service joins points, and loses no extreme and no mark", () => {
+    const random = randomFrom(21);
+    for (let round = 0; round < 100; round += 1) {
+      const points = randomPoints(random, 50 + Math.floor(random() * 300));
+      const cut = Math.floor(random() * points.length);
+      const grown = appended(curveOf(bucketed(points.slice(0, cut), 30)), curveOf(bucketed(points.slice(cut), 1_000)));
+      const few = coarsened(grown, 20);
+      expect(few.step.length).toBeLessThanOrEqual(21);
+      expect(few.count).toBe(points.length);
+      let from = 0;
+      few.step.forEach((step, place) => {
+        const to = points.findIndex((point) => point.step === step) + 1;
+        const values = points.slice(from, to).map(({ value }) => value);
+        const numbers = values.filter((value) => !Number.isNaN(value));
+        expect(few.value[place]).toBe(numbers.length < values.length ? Number.NaN : values.at(-1));
+        expect(few.min[place]).toBe(numbers.length === 0 ? Number.NaN : Math.min(...numbers));
+        expect(few.max[place]).toBe(numbers.length === 0 ? Number.NaN : Math.max(...numbers));
+        from = to;
+      });
+      expect(from).toBe(points.length);
+    }
+  });
+
+  it("leaves the beginning of a long curve as it is while its end grows", () => {
+    const points = Array.from({ length: 2_000 }, (_, step) => ({ step, value: step }));
+    let curve = curveOf(bucketed(points.slice(0, 1_000), 50));
+    for (let at = 1_000; at < 2_000; at += 50) {
+      curve = appended(curve, curveOf(bucketed(points.slice(at, at + 50), 50)));
+      if (curve.step.length > 100) curve = coarsened(curve, 50);
+    }
+    expect(curve.step.filter((step) => step < 1_000).length).toBeGreaterThanOrEqual(20);
+    const sizes = [...curve.step].map((_, place) => curve.perPlace * (curve.span?.[place] ?? 1));
+    expect(sizes.reduce((sum, size) => sum + size)).toBeCloseTo(2_000);
   });
 });
 

@@ -9,13 +9,9 @@ import type { JobOfCharts } from "@/api/series";
 import { Charts } from "@/components/charts/Charts";
 import type { Mark } from "@/lib/marks";
 import { summary } from "./series";
+import { view } from "./views";
 
 export const NAMES = ["train/loss", "train/grad_norm", "eval/loss", "system/node0/cpu_percent"];
-
-export function view(name: string, places: number, count = places, from = 0) {
-  const column = Array.from({ length: places }, (_, index) => from + index);
-  return { name, unit: "", attempt: 1, count, step: column, time: column, value: column, min: column, max: column };
-}
 
 const METADATA: Readonly<Record<string, Partial<SeriesSummary>>> = {
   "train/loss": { group: "train", direction: "lower" },

@@ -2,7 +2,8 @@
 import { useMutation } from "@tanstack/react-query";
 import { memo, useEffect, useId, useMemo, useRef, useState } from "react";
 import type { Curves, CurvesOfJobs } from "@/api/curves";
-import type { JobOfCharts, Summary } from "@/api/series";
+import type { JobOfCharts } from "@/api/series";
+import type { Summary } from "@/api/summaries";
 import { Failed } from "@/components/Failed";
 import { type Axis, perStepOf, unitsPerStep } from "@/lib/axes";
 import { figuresOf, refined } from "@/lib/curves";

@@ -2,7 +2,7 @@
  * Values of a card: last, lowest and highest; one is labelled best if the metric has a direction.
  */
 
-import type { Summary } from "@/api/series";
+import type { Summary } from "@/api/summaries";
 import type { Figures } from "@/lib/curves";
 import { number } from "@/lib/format";
 import { figure, type Metadata } from "@/lib/series";

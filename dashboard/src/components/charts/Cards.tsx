@@ -32,7 +32,8 @@ export function Cards({ metrics, shown, ids, live, summaries, ...context }: Card
       return after;
     });
   }, []);
-  const wanted = { jobs: ids, live, names: metrics };
+  const followedAs = (jobs.length === 1 ? jobs[0]?.followedAs : undefined) ?? null;
+  const wanted = { jobs: ids, followedAs, live, names: metrics };
   const all = useCurves({ ...wanted, steps: null, enabled: seen.size > 0 });
 
   const steps = useMemo((): Steps | null => {

@@ -5,8 +5,9 @@ import { beforeEach, expect, it, vi } from "vitest";
 import { getSeries } from "@/api/generated";
 import { queryClient } from "@/api/polling";
 import type { JobOfCharts } from "@/api/series";
-import { cards, job, serveCurves, serveSeries, show, view } from "@/testing/charts";
+import { cards, job, serveCurves, serveSeries, show } from "@/testing/charts";
 import { summary } from "@/testing/series";
+import { view } from "@/testing/views";
 import { Charts } from "./Charts";
 
 vi.mock("@/api/generated");

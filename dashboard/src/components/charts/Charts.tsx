@@ -5,6 +5,7 @@
 import { type ReactNode, useCallback, useId, useMemo, useRef, useState } from "react";
 import { createPortal } from "react-dom";
 import { runningKey } from "@/api/curves";
+import { jobKey } from "@/api/live";
 import { type JobOfCharts, requestsFor, useLive, useSummaries } from "@/api/series";
 import { Empty } from "@/components/Empty";
 import { Failed } from "@/components/Failed";
@@ -93,6 +94,7 @@ function GroupedCharts({ jobs: given, slots: givenSlots, hidden = NONE, marks = 
   // Measurements of a machine are not the job's own series.
   const hasOwn = summaries.series.some(({ group }) => group !== SYSTEM);
   const running = ids.filter((id) => live.has(id));
+  const followed = jobs.flatMap(({ followedAs }) => (followedAs === undefined ? [] : [followedAs]));
   const context = {
     jobs: shownJobs,
     slots,
@@ -161,7 +163,12 @@ function GroupedCharts({ jobs: given, slots: givenSlots, hidden = NONE, marks = 
                   <span className={classes.count}>{shown.length}</span>
                 </button>
               </h2>
-              <Stale of={parts.flatMap(({ requests }) => requests.map((names) => runningKey(running, names)))} />
+              <Stale
+                of={[
+                  ...followed.map(jobKey),
+                  ...parts.flatMap(({ requests }) => requests.map((names) => runningKey(running, names))),
+                ]}
+              />
             </div>
             {isOpen ? (
               <div className={classes.grid}>
@@ -262,7 +269,14 @@ function useSame(jobs: readonly JobOfCharts[]): readonly JobOfCharts[] {
   const kept = useRef(jobs);
   const says = (list: readonly JobOfCharts[]) =>
     JSON.stringify(
-      list.map((job) => [job.id, job.name, job.state, job.started_at ?? null, Object.entries(perStepOf(job))]),
+      list.map((job) => [
+        job.id,
+        job.name,
+        job.state,
+        job.started_at ?? null,
+        job.followedAs ?? null,
+        Object.entries(perStepOf(job)),
+      ]),
     );
   if (kept.current !== jobs && says(kept.current) !== says(jobs)) kept.current = jobs;
   return kept.current;

@@ -3,8 +3,9 @@ import { beforeEach, expect, it, vi } from "vitest";
 import { getSeries } from "@/api/generated";
 import type { JobOfCharts } from "@/api/series";
 import type { Mark } from "@/lib/marks";
-import { job, serveCurves, serveSeries, show, view } from "@/testing/charts";
+import { job, serveCurves, serveSeries, show } from "@/testing/charts";
 import { summary } from "@/testing/series";
+import { view } from "@/testing/views";
 
 vi.mock("@/api/generated");
 vi.mock("./Plot", () => import("@/testing/plot"));

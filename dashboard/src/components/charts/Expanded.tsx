@@ -1,7 +1,7 @@
 /** Full-screen card with a legend of lines and marks, and a zoom without a mouse. */
 import { CloseButton, Modal } from "@mantine/core";
 import { useRef } from "react";
-import type { Summary } from "@/api/series";
+import type { Summary } from "@/api/summaries";
 import type { Figures } from "@/lib/curves";
 import type { CardContext } from "./Card";
 import { CardActions } from "./CardActions";

@@ -22,7 +22,7 @@ const AROUND_LINES = 400;
 const ENOUGH_LINES = 200;
 /** Pages of one search. Each covers at least some 32,000 lines if the filter matches none. */
 const LOOK_PAGES_MAX = 40;
-const POLL_SECONDS = 2;
+const POLL_SECONDS = 3.5;
 
 type Ask = NonNullable<GetJobLogsData["query"]>;
 

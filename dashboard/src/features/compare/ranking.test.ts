@@ -1,5 +1,5 @@
 import { expect, it } from "vitest";
-import type { Summary } from "@/api/series";
+import type { Summary } from "@/api/summaries";
 import type { Described } from "@/lib/series";
 import { summary } from "@/testing/series";
 import { mainMetric, rowsOf, sorted, winners } from "./ranking";

@@ -1,5 +1,5 @@
 /** The figures of one series side by side: which series first, the best of each job, the order of the rows. */
-import type { Summary } from "@/api/series";
+import type { Summary } from "@/api/summaries";
 import type { Described } from "@/lib/series";
 
 export type Column = "last" | "min" | "max" | "best";

@@ -19,6 +19,7 @@ interface ChartsPanelProps {
 
 export function ChartsPanel({ job, controls, below }: ChartsPanelProps) {
   const view = route.useSearch();
+  const { job: reference } = route.useParams();
   const navigate = route.useNavigate();
   const { events = [] } = useJobEvents(job);
   // By both ends: events are added there, never changed, and a new list on each poll would draw all charts again.
@@ -31,7 +32,7 @@ export function ChartsPanel({ job, controls, below }: ChartsPanelProps) {
         onLook={(look) =>
           void navigate({ search: (before) => ({ ...before, ...look }), replace: true, resetScroll: false })
         }
-        jobs={[job]}
+        jobs={[{ ...job, followedAs: reference }]}
         marks={marks}
         controls={controls}
         below={below}

@@ -30,7 +30,7 @@ export function JobPage() {
   const view = route.useSearch();
   const { data: job, error, refetch } = useJob(reference);
   usePageTitle(...(job === undefined ? [reference] : jobTitle(job, view.tab)));
-  usePageIcon(job?.state);
+  usePageIcon(job?.state, job?.progress?.fraction);
   if (job === undefined) {
     return (
       <div className={classes.page}>

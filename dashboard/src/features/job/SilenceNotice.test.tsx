@@ -2,10 +2,11 @@ import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { cleanup, render, screen } from "@testing-library/react";
 import type { ReactNode } from "react";
 import { afterEach, expect, it, vi } from "vitest";
-import { type EventView, type JobView, listJobEvents } from "@/api/generated";
+import type { EventView, JobView } from "@/api/generated";
+import { knowEvents } from "@/testing/live";
 import { OverviewTab } from "./OverviewTab";
 
-vi.mock("@/api/generated", () => ({ listJobEvents: vi.fn(), listJobAttempts: vi.fn() }));
+vi.mock("@/api/generated", () => ({ listJobAttempts: vi.fn() }));
 vi.mock("./ChartsPanel", () => ({ ChartsPanel: () => null }));
 vi.mock("@tanstack/react-router", () => ({
   Link: ({ search, children }: { search: object; children: ReactNode }) => (
@@ -28,14 +29,13 @@ function event(id: number, kind: string, attempt = 2, node = "atlas"): EventView
 }
 
 async function show(job: JobView, ...events: EventView[]) {
-  vi.mocked(listJobEvents).mockResolvedValue({ data: { items: events.toReversed(), next_cursor: null } } as never);
   const client = new QueryClient({ defaultOptions: { queries: { retry: false } } });
+  await knowEvents(client, job, events);
   render(
     <QueryClientProvider client={client}>
       <OverviewTab job={job} reference="digits" controls={null} />
     </QueryClientProvider>,
   );
-  await vi.waitFor(() => expect(client.getQueryCache().getAll().at(0)?.state.data).toBeTruthy());
   return screen.queryAllByRole("status").map(({ textContent }) => textContent);
 }
 

@@ -2,12 +2,21 @@ import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { fireEvent, render, screen, waitFor, within } from "@testing-library/react";
 import type { ReactNode } from "react";
 import { beforeEach, describe, expect, it, vi } from "vitest";
-import { type AttemptView, type EventView, type JobView, listJobAttempts, listJobEvents } from "@/api/generated";
+import {
+  type AttemptView,
+  type EventView,
+  getJobLive,
+  type JobView,
+  listJobAttempts,
+  listJobEvents,
+} from "@/api/generated";
+import { useFollowedJob } from "@/api/live";
 import { aJob } from "@/testing/jobs";
+import { LiveService } from "@/testing/live";
 import { TimelineTab } from "./TimelineTab";
 
 vi.mock("@/api/generated", () => ({
-  getJob: vi.fn(),
+  getJobLive: vi.fn(),
   getJobMetrics: vi.fn(),
   getJobSpec: vi.fn(),
   listJobAttempts: vi.fn(),
@@ -21,7 +30,6 @@ vi.mock("@tanstack/react-router", () => ({
 }));
 
 const ENDED: JobView = aJob({ state: "cancelled", finished_at: "2026-01-01T00:02:00Z" });
-const FIRST = ["newest", undefined];
 
 function event(id: number, kind: string, attempt: number | null = null): EventView {
   return { id, at: "2026-01-01T00:00:00Z", kind, attempt, actor: "lockstep", message: `${kind} ${id}`, data: {} };
@@ -45,19 +53,36 @@ function anAttempt(number: number, part: Partial<AttemptView>): AttemptView {
   };
 }
 
+/** The page of a job that is followed; `more` adds events as the next answer about it does. */
 function show(job: JobView) {
   const client = new QueryClient({ defaultOptions: { queries: { retry: false } } });
+  const service = new LiveService(job);
+  service.events = [...known];
+  vi.mocked(getJobLive).mockImplementation(service.answer as never);
+  function Page({ shown }: { shown: JobView }) {
+    useFollowedJob(shown.id);
+    return <TimelineTab job={shown} />;
+  }
   const page = (shown: JobView) => (
     <QueryClientProvider client={client}>
-      <TimelineTab job={shown} />
+      <Page shown={shown} />
     </QueryClientProvider>
   );
   const { rerender } = render(page(job));
-  return Object.assign((next: JobView) => rerender(page(next)), { poll: () => client.refetchQueries() });
+  const poll = (events: readonly EventView[], isGap = false) => {
+    tell(events);
+    service.events = [...events];
+    if (isGap) service.generation += 1;
+    return client.refetchQueries();
+  };
+  return Object.assign((next: JobView) => rerender(page(next)), { poll });
 }
+
+let known: readonly EventView[] = [];
 
 /** The service: a page of at most `limit` events beyond the cursor, in this order. */
 function tell(events: readonly EventView[]) {
+  known = events;
   vi.mocked(listJobEvents).mockImplementation((({ query: { order, cursor, limit } }: Asked) => {
     const rest = events.filter(({ id }) => cursor === undefined || (order === "newest" ? id < cursor : id > cursor));
     if (order === "newest") rest.reverse();
@@ -176,23 +201,25 @@ describe("the events", () => {
   const shown = () =>
     screen.queryAllByText(/^(warning|submitted|cancelled) \d+$/).map((message) => message.textContent);
 
-  it("are read page by page from the newest back", async () => {
-    tell([event(1, "submitted"), event(2, "cancelled")]);
-    vi.mocked(listJobEvents).mockImplementationOnce((() =>
-      Promise.resolve({ data: { items: [event(2, "cancelled")], next_cursor: "2" } })) as never);
+  it("are read from the newest back, page by page", async () => {
+    tell(
+      Array.from({ length: 1_001 }, (_, at) =>
+        event(at + 1, at === 0 ? "submitted" : "checkpoint", at === 0 ? null : 1),
+      ),
+    );
     show(ENDED);
-    await waitFor(() => expect(shown()).toEqual(["cancelled 2", "submitted 1"]));
-    expect(asked()).toEqual([FIRST, ["oldest", 2], ["newest", 2]]);
+    await waitFor(() => expect(shown()).toEqual(["submitted 1"]));
+    expect(asked()).toEqual([
+      ["newest", 502],
+      ["newest", 2],
+    ]);
   });
 
   const alike = (kind: string, count: number) => Array.from({ length: count }, (_, at) => event(at + 1, kind, 1));
 
   it("of a long story are there with the first answer, the newest above", async () => {
     tell(alike("warning", 12_345));
-    const first = vi.mocked(listJobEvents).getMockImplementation();
-    vi.mocked(listJobEvents).mockReset();
     vi.mocked(listJobEvents).mockImplementation((() => new Promise(() => {})) as never);
-    vi.mocked(listJobEvents).mockImplementationOnce(first as never);
     show(ENDED);
     await waitFor(() => expect(shown()[0]).toBe("warning 12345"));
     expect(shown()).toHaveLength(200);
@@ -210,7 +237,7 @@ describe("the events", () => {
     // Drawn as one entry, so that there is nothing to show before more is read.
     tell(alike("checkpoint", 12_345));
     show(ENDED);
-    const older = () => asked().filter(([, cursor]) => typeof cursor === "number" && cursor < 12_345).length;
+    const older = () => asked().length;
     const button = () => screen.findByRole("button", { name: "Show older events" });
     const gathered = (count: string) => screen.findByText(new RegExp(`: ${count} checkpoints`));
     await gathered("5000");
@@ -228,19 +255,17 @@ describe("the events", () => {
     tell(alike("warning", 3));
     const page = show(aJob());
     await waitFor(() => expect(shown()).toHaveLength(3));
-    tell(alike("warning", 5));
-    await page.poll();
+    await page.poll(alike("warning", 5));
     await waitFor(() => expect(shown()[0]).toBe("warning 5"));
     expect(shown()).toHaveLength(5);
-    expect(asked()).toEqual([FIRST, ["oldest", 3]]);
+    expect(asked()).toEqual([]);
   });
 
   it("begin at the newest again for who was away for long", async () => {
     tell(alike("warning", 3));
     const page = show(aJob());
     await waitFor(() => expect(shown()).toHaveLength(3));
-    tell(alike("warning", 900));
-    await page.poll();
+    await page.poll(alike("warning", 900), true);
     await waitFor(() => expect(shown()[0]).toBe("warning 900"));
     await waitFor(() => expect(screen.getByRole("button", { name: "Show older events (700 more)" })).toBeTruthy());
   });

@@ -1,12 +1,14 @@
-/** What the parts of a job's page ask for. All is asked once more when the job ends, and then no more. */
+/**
+ * What the parts of a job's page ask for beside the job itself, its curves and its new events, which come together
+ * (`api/live.ts`). All is asked once more when the job ends, and then no more.
+ */
 
 import { useQuery, useQueryClient } from "@tanstack/react-query";
-import { useEffect, useRef } from "react";
+import { useState } from "react";
 import {
   type AttemptView,
   type CheckpointView,
   type EventView,
-  getJob,
   getJobMetrics,
   getJobSpec,
   getWhy,
@@ -19,6 +21,7 @@ import {
   type SeriesView,
   type WhyView,
 } from "@/api/generated";
+import { addOlder, type Told, toldOf, useFollowedJob, useTold } from "@/api/live";
 import { usePolled } from "@/api/polling";
 import { hasEnded } from "@/lib/ended";
 import { codeOf, isCommit } from "./job-code";
@@ -28,20 +31,11 @@ const EVENTS_PER_PAGE = 500;
 /** Pages of older events in one poll: a long story is read over several of them, which follow each other closely. */
 const PAGES_AT_ONCE = 10;
 const READING_ON_SECONDS = 0.1;
-/** What changes the state of a job also makes a new version of it, and is then asked for at once; the rest can wait. */
-const EVENT_SECONDS = 15;
 const CHECKPOINT_SECONDS = 20;
 const FILES_SECONDS = 15;
-const STEP_TIME_SECONDS = 20;
+const STEP_TIME_SECONDS = 30;
 
-export function useJob(reference: string) {
-  return usePolled<JobView>({
-    key: ["job", reference],
-    fetch: (signal) => getJob({ path: { reference }, signal, throwOnError: true }),
-    seconds: 3,
-    isFinal: hasEnded,
-  });
-}
+export const useJob = useFollowedJob;
 
 /** Of a job that waits. */
 export function useWhy(job: JobView) {
@@ -50,15 +44,6 @@ export function useWhy(job: JobView) {
     fetch: (signal) => getWhy({ path: { reference: job.id }, signal, throwOnError: true }),
     seconds: 5,
   });
-}
-
-interface Story {
-  /** Oldest first, and without a gap. */
-  events: readonly EventView[];
-  /** From where older ones are read; null where the first of all is known. */
-  older: string | null;
-  /** So many somebody asked for. */
-  wanted: number;
 }
 
 export interface JobEvents {
@@ -76,78 +61,39 @@ export interface JobEvents {
 /**
  * The events of a job from the newest back: at least `least` of them, and older ones when asked for.
  *
- * The newest are there with the first answer, and those before them follow. From then on only what is new is asked for.
+ * The newest come with the job itself, and those before them follow.
  */
 export function useJobEvents(job: JobView, least = Number.POSITIVE_INFINITY): JobEvents {
   const queries = useQueryClient();
-  const ended = hasEnded(job);
-  const key = ["job", job.id, "events", ended];
-  const isReading = ({ events, older, wanted }: Story) => older !== null && events.length < Math.max(least, wanted);
-  const before = queries.getQueryData<Story>(key);
-  const { data, error, isFetching, refetch } = usePolled<Story>({
-    key,
+  const [asked, setAsked] = useState(0);
+  const wanted = Math.max(least, asked);
+  const isShort = (told: Told | undefined): told is Told & { older: string } =>
+    told !== undefined && told.older !== null && told.events.length < wanted;
+  const told = useTold(job.id);
+  const { error, isFetching, refetch } = usePolled<string | null>({
+    key: ["job", job.id, "events", wanted],
     fetch: async (signal) => {
-      // What was read while the job ran is not read again because it ended.
-      const known =
-        queries.getQueryData<Story>(key) ?? queries.getQueryData<Story>(["job", job.id, "events", false]) ?? null;
-      if (known === null) return { data: await newestEvents(job.id, 0, signal) };
-      let story = await withNewer(job.id, known, signal);
-      for (let asked = 0; asked < PAGES_AT_ONCE && isReading(story); asked += 1) {
-        story = await withOlder(job.id, story, signal);
+      for (let pages = 0; pages < PAGES_AT_ONCE; pages += 1) {
+        const known = toldOf(queries, job.id);
+        if (!isShort(known)) break;
+        const query = { order: "newest", cursor: Number(known.older), limit: EVENTS_PER_PAGE } as const;
+        const { data } = await listJobEvents({ path: { reference: job.id }, query, signal, throwOnError: true });
+        addOlder(queries, job.id, known.older, data);
       }
-      return { data: story };
+      return { data: toldOf(queries, job.id)?.older ?? null };
     },
-    seconds: before !== undefined && isReading(before) ? READING_ON_SECONDS : EVENT_SECONDS,
-    isFinal: (story) => ended && !isReading(story),
-    keepPrevious: true,
+    seconds: READING_ON_SECONDS,
+    isFinal: () => !isShort(toldOf(queries, job.id)),
+    enabled: isShort(told),
   });
-  const { version } = job;
-  const seen = useRef(version);
-  useEffect(() => {
-    if (seen.current === version) return;
-    seen.current = version;
-    void refetch();
-  }, [version, refetch]);
   return {
-    events: data?.events,
-    isWhole: data?.older === null,
-    isReading: isFetching && data !== undefined && isReading(data),
+    events: told?.events,
+    isWhole: told?.older === null,
+    isReading: isFetching && isShort(told),
     error,
     readAgain: () => void refetch(),
-    readOlder: () => {
-      const more = EVENTS_PER_PAGE * PAGES_AT_ONCE;
-      queries.setQueryData<Story>(key, (story) => story && { ...story, wanted: story.events.length + more });
-      // Also where the pace is paused: somebody asked.
-      void refetch();
-    },
+    readOlder: () => setAsked((told?.events.length ?? 0) + EVENTS_PER_PAGE * PAGES_AT_ONCE),
   };
-}
-
-async function eventsPage(
-  reference: string,
-  order: "newest" | "oldest",
-  cursor: number | undefined,
-  signal: AbortSignal,
-) {
-  const query = { order, cursor, limit: EVENTS_PER_PAGE };
-  return (await listJobEvents({ path: { reference }, query, signal, throwOnError: true })).data;
-}
-
-async function newestEvents(reference: string, wanted: number, signal: AbortSignal): Promise<Story> {
-  const { items, next_cursor } = await eventsPage(reference, "newest", undefined, signal);
-  return { events: items.toReversed(), older: next_cursor ?? null, wanted };
-}
-
-/** Whoever was away for more than a page of events begins at the newest again, which would otherwise be seen last. */
-async function withNewer(reference: string, known: Story, signal: AbortSignal): Promise<Story> {
-  const { items, next_cursor } = await eventsPage(reference, "oldest", known.events.at(-1)?.id, signal);
-  if (next_cursor != null) return newestEvents(reference, known.wanted, signal);
-  return items.length === 0 ? known : { ...known, events: [...known.events, ...items] };
-}
-
-async function withOlder(reference: string, known: Story, signal: AbortSignal): Promise<Story> {
-  const { items, next_cursor } = await eventsPage(reference, "newest", Number(known.older), signal);
-  return { ...known, events: [...items.toReversed(), ...known.events], older: next_cursor ?? null };
 }
 
 /** Newest first; as many as the service lists. */

@@ -1,7 +1,7 @@
 // @vitest-environment jsdom
 import { render } from "@testing-library/react";
 import { beforeEach, describe, expect, it } from "vitest";
-import type { Progress, QueuePlace } from "@/api/generated";
+import type { JobState, Progress, QueuePlace } from "@/api/generated";
 import { usePageIcon, usePageTitle } from "@/components/usePageTitle";
 import { aJob } from "@/testing/jobs";
 import { jobTitle } from "./title";
@@ -27,22 +27,26 @@ describe("the tab of the browser", () => {
   });
   const icon = () => decodeURIComponent(document.querySelector("link[rel='icon']")?.getAttribute("href") ?? "");
 
-  function Page({ state }: { state?: "running" | "succeeded" | "failed" | "queued" }) {
+  function Page({ state, fraction }: { state?: JobState; fraction?: number }) {
     usePageTitle("gpt", state ?? "");
-    usePageIcon(state);
+    usePageIcon(state, fraction);
     return null;
   }
 
-  it("has another icon for each state that matters, and is as before when the page is left", () => {
+  it("has another icon for each state and progress, and is as before when the page is left", () => {
     const page = render(<Page state="running" />);
     expect(document.title).toBe("gpt · running · Lockstep");
     const seen = [icon()];
-    for (const state of ["succeeded", "failed", "queued"] as const) {
+    for (const state of ["queued", "starting", "paused", "succeeded", "failed", "cancelled"] as const) {
       page.rerender(<Page state={state} />);
       seen.push(icon());
     }
-    expect(new Set(seen).size).toBe(4);
-    expect(seen.map((href) => href.startsWith("data:image/svg+xml,<svg"))).toEqual([true, true, true, false]);
+    for (const fraction of [0.3, 0.9]) {
+      page.rerender(<Page state="running" fraction={fraction} />);
+      seen.push(icon());
+    }
+    expect(new Set(seen).size).toBe(9);
+    for (const href of seen) expect(href).toMatch(/^data:image\/svg\+xml,<svg/);
     page.rerender(<Page state="failed" />);
     page.unmount();
     expect([document.title, icon()]).toEqual(["Lockstep", "/mark.svg"]);
