@@ -120,7 +120,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--peers-dir", type=Path, help="keep the peers' environments here, and use what is there"
     )
-    parser.add_argument("--before", type=Path, help="python of an older installation, for row 9")
+    parser.add_argument(
+        "--before", type=Path, help="python of an older installation, for rows 4 and 9"
+    )
     parser.add_argument(
         "--quick", action="store_true", help="tiny sizes, to see that every row runs"
     )

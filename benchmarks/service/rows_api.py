@@ -5,7 +5,6 @@ Not here: the execution of the jobs (``rows_jobs``); no scheduler runs beside th
 
 from __future__ import annotations
 
-import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -26,24 +25,22 @@ from benchmarks.service.load import (
     per_second,
     percentile_ms,
 )
-from benchmarks.service.ours import api_alone, cpu_seconds, wire_to
+from benchmarks.service.ours import api_alone, older_api, wire_to
 from benchmarks.service.peer_mlflow import API, Mlflow
-from benchmarks.service.planting import SERIES, SPEC, Planter, job
+from benchmarks.service.planting import SPEC, Planter, job
+from benchmarks.service.stores import Urls
+from benchmarks.service.tabs import OPEN_CONNECTIONS, Tabs
 from benchmarks.service.wire import Answer, Wire, median_ms, sender
 from lockstep.storage.db.database import Database
 from tests.harness.processes import Program, running_broker
 
 CONNECTIONS: Final = 8
 """Of the load at full speed."""
-OPEN_CONNECTIONS: Final = 64
 RATE: Final = 200.0
 """Arrivals per second at which our latency is measured: two thirds of the required rate."""
 SHARED_RATE: Final = 30.0
 """A rate that the peer supports as well."""
 LIVE_JOBS: Final = 20
-LIVE_SECONDS: Final = 2.0
-"""Interval between reports of a live job, so that some polls find new data."""
-LIST_SECONDS, JOB_SECONDS, SERIES_SECONDS = 5.0, 2.0, 2.0
 
 
 def submits(context: Context, stack: ExitStack) -> Bench:
@@ -156,15 +153,17 @@ def _publishing(broker_url: str, context: Context) -> Callable[[], Sample]:
 
 
 def reads(context: Context, stack: ExitStack) -> Bench:
-    """Measure polling: one job, the same job unchanged, and many dashboards at once."""
-    sizes = context.sizes
+    """Measure polling: one job, the same job unchanged, and many tabs at once."""
+    sizes, older = context.sizes, ("before",)
     bench = Bench(
         figures=(
             Figure("job", "GET job p50", "ms", (Target("≤", 3),), ("mlflow",)),
             Figure("unchanged", "GET job p50, unchanged (304)", "ms", (Target("≤", 2),)),
-            Figure("share", f"{sizes.dashboards} dashboards, of one core", "%", (Target("≤", 30),)),
-            Figure("dashboard_p99", f"{sizes.dashboards} dashboards, p99", "ms"),
-            Figure("same", f"{sizes.dashboards} dashboards, answered 304", "%"),
+            Figure(
+                "share", f"{sizes.dashboards} tabs, of one core", "%", (Target("≤", 30),), older
+            ),
+            Figure("dashboard_p99", f"{sizes.dashboards} tabs, p99", "ms", (), older),
+            Figure("same", f"{sizes.dashboards} tabs, answered 304", "%", (), older),
         ),
         contestants=[],
     )
@@ -172,17 +171,30 @@ def reads(context: Context, stack: ExitStack) -> Bench:
     for store in context.stores:
         folder = context.fresh()
         urls = store.ours(folder)
-        database = Database(*urls)
-        stack.callback(database.close)
-        ids = [job(database) for _ in range(LIVE_JOBS)]
-        planters = [Planter(database, job_id) for job_id in ids]
-        for planter in planters:
-            planter.append(100)
         api = stack.enter_context(api_alone(folder, urls, broker.url))
-        measure = _Looking(api, ids, planters, context)
+        measure = _Looking(api, *_planted(urls, stack), context)
         bench.contestants.append(Contestant("lockstep", measure, store.name, ours=True))
+        if context.before is not None:
+            folder = context.fresh()
+            urls = store.empty(folder)
+            api = stack.enter_context(older_api(context.before, folder, urls, broker.url))
+            tabs = Tabs(api, *_planted(urls, stack), context, live=False)
+            bench.contestants.append(Contestant("before", tabs, store.name))
+    if context.before is None:
+        bench.absent["before"] = "name the python of an older installation with --before"
     context.add_mlflow(bench, stack, lambda server, _: _getting(server, context))
     return bench
+
+
+def _planted(urls: Urls, stack: ExitStack) -> tuple[list[str], list[Planter]]:
+    """Create live jobs with some points; return their ids and their writers."""
+    database = Database(*urls)
+    stack.callback(database.close)
+    ids = [job(database) for _ in range(LIVE_JOBS)]
+    planters = [Planter(database, job_id) for job_id in ids]
+    for planter in planters:
+        planter.append(100)
+    return ids, planters
 
 
 def _getting(server: Mlflow, context: Context) -> Callable[[], Sample]:
@@ -202,6 +214,7 @@ class _Looking:
         self._planters = planters
         self._sizes = context.sizes
         self._wire = wire_to(api)
+        self._tabs = Tabs(api, ids, planters, context)
 
     def __call__(self) -> Sample:
         path = f"/v1/jobs/{self._ids[0]}"
@@ -219,70 +232,5 @@ class _Looking:
             "unchanged": median_ms(
                 lambda: self._wire.ask("GET", path, If_None_Match=tag), status=304, times=times
             ),
-            **self._dashboards(),
+            **self._tabs(),
         }
-
-    def _dashboards(self) -> Sample:
-        """Poll as dashboards.
-
-        Each reads the list, one job and its series, with the tags that it holds. Live jobs report
-        meanwhile.
-        """
-        timetable, paths = self._polls()
-        tags: dict[tuple[int, str], str] = {}
-
-        def poll(wire: Wire, number: int) -> Answer:
-            held = {"If_None_Match": tags[paths[number]]} if paths[number] in tags else {}
-            answer = wire.ask("GET", paths[number][1], **held)
-            if "ETag" in answer.headers:
-                tags[paths[number]] = answer.headers["ETag"]
-            return answer
-
-        assert self._api.process is not None
-        pid = self._api.process.pid
-        stop = threading.Event()
-        reporting = threading.Thread(target=self._report, args=(stop,))
-        reporting.start()
-        try:
-            used, began = cpu_seconds(pid), time.perf_counter()
-            sent = open_loop(
-                sender(lambda: wire_to(self._api), poll), timetable, connections=OPEN_CONNECTIONS
-            )
-            share = (cpu_seconds(pid) - used) / (time.perf_counter() - began)
-        finally:
-            stop.set()
-            reporting.join()
-        if bad := failed(sent, 200, 304):
-            raise RuntimeError(
-                f"{bad} of {len(sent)} polls were answered neither with 200 nor with 304"
-            )
-        same = sum(one.status == 304 for one in sent) / len(sent)
-        return {"share": 100 * share, "dashboard_p99": percentile_ms(sent, 99), "same": 100 * same}
-
-    def _polls(self) -> tuple[list[float], list[tuple[int, str]]]:
-        """Return the time of each poll, its dashboard and its request.
-
-        The dashboards begin one after the other.
-        """
-        polls: list[tuple[float, tuple[int, str]]] = []
-        count, seconds = self._sizes.dashboards, self._sizes.dashboard_seconds
-        for dashboard in range(count):
-            path = f"/v1/jobs/{self._ids[dashboard % len(self._ids)]}"
-            series = f"{path}/metrics?names={SERIES[0]}&max_points=1000"
-            for every, what in (
-                (LIST_SECONDS, "/v1/jobs"),
-                (JOB_SECONDS, path),
-                (SERIES_SECONDS, series),
-            ):
-                moments = arrivals(1 / every, seconds, offset=every * dashboard / count)
-                polls += [(moment, (dashboard, what)) for moment in moments]
-        polls.sort()
-        return [moment for moment, _ in polls], [poll for _, poll in polls]
-
-    def _report(self, stop: threading.Event) -> None:
-        """Report one step of each live job, evenly over time."""
-        while True:
-            for planter in self._planters:
-                if stop.wait(LIVE_SECONDS / len(self._planters)):
-                    return
-                planter.append(1)
