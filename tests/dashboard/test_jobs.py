@@ -181,7 +181,7 @@ def test_labels_note_and_star_are_edited_in_the_row(
     # Not in a narrow window, whose list is another one.
     assert not violations(page, "light") + violations(page, "dark")
     visitor.button("Save").click()
-    expect(row(visitor, "done").get_by_role("link", name="best")).to_be_visible()
+    expect(row(visitor, "done").get_by_title("best", exact=True)).to_have_text("+1")
     expect(row(visitor, "done").get_by_title("the baseline")).to_be_visible()
     job = lockstep.job(jobs["done"])
     assert job["labels"] == {"team": "vision", "best": ""}
