@@ -10,7 +10,6 @@ All ranks of the group must call these functions in the same order.
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 import torch
@@ -30,7 +29,8 @@ class TensorGroup:
 
     def __init__(self, group: dist.ProcessGroup, index: int):
         self.group, self.index, self.size = group, index, group.size()
-        self._last: tuple[weakref.ref[Tensor], weakref.ref[Tensor]] | None = None
+        self._last: tuple[Tensor, Tensor] | None = None
+        """The last input and its copy, until a layer ends with a whole output again."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TensorGroup:
         return self
@@ -44,20 +44,22 @@ class TensorGroup:
         if not (torch.is_grad_enabled() and whole.requires_grad):
             return whole
         if self._last is not None:
-            before, shared = (each() for each in self._last)
-            if before is whole and shared is not None:
+            before, shared = self._last
+            if before is whole:
                 return shared
         copied: Tensor = _Copied.apply(whole, self.group)  # type: ignore[no-untyped-call]
-        self._last = weakref.ref(whole), weakref.ref(copied)
+        self._last = whole, copied
         return copied
 
     def reduced(self, part: Tensor) -> Tensor:
         """Return the sum of every rank's part of an output."""
+        self._last = None
         found: Tensor = _Reduced.apply(part, self.group)  # type: ignore[no-untyped-call]
         return found
 
     def gathered(self, slice_: Tensor) -> Tensor:
         """Return every rank's slice of an output, one after the other in the last dimension."""
+        self._last = None
         found: Tensor = _Gathered.apply(slice_, self)  # type: ignore[no-untyped-call]
         return found
 

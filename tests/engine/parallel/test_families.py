@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 
+from lockstep.engine.parallel.collectives import TensorGroup
+from lockstep.engine.parallel.cut import cut_model
 from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.task.causal_lm import CausalLM
 from lockstep.engine.task.hf_causal_lm import HfCausalLM
 from lockstep.engine.task.interface import Task
 from tests.engine.parallel import parallel_cases as cases
-from tests.engine.parallel.small_lm import VOCABULARY, reference
+from tests.engine.parallel.small_lm import VOCABULARY, item, reference
 from tests.engine.parallel.test_tensor import SETTINGS, check, layout, observed, sizes
 from tests.engine.reference import batches_of
 from tests.harness.ranks import Pool
@@ -111,6 +115,22 @@ def test_a_model_of_a_library_trains_as_a_plain_loop(
     batches = batches_of(seen[::tensor], sizes(settings), 1)
     build: Callable[[], nn.Module] = lambda: model_of(family)  # noqa: E731 - an argument
     check(observed(tmp_path), reference(settings, 3, batches, build))
+
+
+def messages(ranks: Ranks, family: str) -> int:
+    """Return the sums over a tensor group in one forward and backward."""
+    task, model = FamilyTask(family), model_of(family)
+    assert ranks.device_group is not None
+    cut_model(model, task.tensor_plan(model), TensorGroup(ranks.device_group, ranks.rank))
+    with mock.patch.object(dist, "all_reduce", wraps=dist.all_reduce) as sums:
+        task.loss(model, task.collate([item(5)])).backward()
+    return sums.call_count
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3", "causal_lm"])
+def test_a_block_sends_four_sums_in_a_micro_batch(pool: Pool, family: str) -> None:
+    # Query, key and value share one. Two more are of the embedding and of the head.
+    assert pool.run(messages, family, world_size=2) == [4 * 2 + 2] * 2
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,7 @@ def compared(found: Expected, settings: dict[str, Any]) -> tuple[Expected, Expec
     return found, reference(SETTINGS | settings, 3, batches)
 
 
+@pytest.mark.contract(1, 2, 3, 6, 16, 19, 25)
 @pytest.mark.parametrize(
     ("copies", "tensor", "strategy", "more"),
     [
@@ -111,6 +112,7 @@ def test_recomputed_activations_and_an_evaluation_change_nothing(
         assert evaluated == pytest.approx(records(tmp_path / "one")[step]["eval/loss"], rel=1e-12)
 
 
+@pytest.mark.contract(3, 16, 25)
 @pytest.mark.parametrize(
     "mutate", [cases.unaware_and_unchecked, cases.norm_of_every_rank, cases.weights_of_every_rank]
 )
@@ -126,6 +128,7 @@ def test_a_group_with_other_samples_on_its_ranks_is_refused(pool: Pool, tmp_path
     assert seen.value.reason == "bad_spec"
 
 
+@pytest.mark.contract(23)
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -136,6 +139,15 @@ def test_a_group_with_other_samples_on_its_ranks_is_refused(pool: Pool, tmp_path
 def test_slices_are_compared_with_those_of_other_copies(pool: Pool, name: str, words: str) -> None:
     found = pool.run(cases.diverged, name, world_size=4)
     assert all(each.endswith(words) for each in found), found
+
+
+def test_lower_precision_trains_to_its_own_rounding(pool: Pool, tmp_path: Path) -> None:
+    losses = []
+    for tensor in (1, 2):
+        settings = SETTINGS | layout(tensor) | {"precision": "bf16", "steps": 4}
+        pool.run(cases.train, settings, tmp_path / str(tensor), world_size=tensor)
+        losses.append(observed(tmp_path / str(tensor)).losses)
+    assert losses[1] == pytest.approx(losses[0], rel=2e-2)
 
 
 # --- checkpoints
@@ -150,6 +162,7 @@ def resumed(pool: Pool, source: Path, folder: Path, copies: int, tensor: int, na
     pool.run(cases.train, settings, folder, world_size=copies * tensor)
 
 
+@pytest.mark.contract(26, 27)
 @pytest.mark.parametrize(("copies", "tensor", "name"), [(2, 2, "ddp"), (1, 1, "ddp")])
 def test_a_run_resumes_on_any_layout_and_exactly_on_its_own(
     pool: Pool, tmp_path: Path, copies: int, tensor: int, name: str
@@ -169,6 +182,7 @@ def test_a_run_resumes_on_any_layout_and_exactly_on_its_own(
             assert all(torch.equal(found[key], expected[key]) for key in expected)
 
 
+@pytest.mark.contract(27)
 def test_loading_and_saving_gives_the_same_bytes_on_any_layout(pool: Pool, tmp_path: Path) -> None:
     first = tmp_path / "first"
     pool.run(cases.train, SETTINGS | layout(2), first, world_size=4)

@@ -13,7 +13,8 @@ export function planInShort(plan: BatchPlan): string {
   if (micro !== null && steps !== null && copies * micro * steps === batch) {
     return `${number(batch)} = ${copies} × ${micro} × ${steps}`;
   }
-  return `${number(batch)} over ${counted(ranks, "rank")}`;
+  if (copies === ranks) return `${number(batch)} over ${counted(ranks, "rank")}`;
+  return `${number(batch)} over ${copies} ${copies === 1 ? "copy" : "copies"}`;
 }
 
 export interface ProgressWords {
