@@ -8,7 +8,23 @@ const service = process.env.LOCKSTEP_URL ?? "http://127.0.0.1:8470";
 export default defineConfig({
   plugins: [react()],
   resolve: { alias: { "@": fileURLToPath(new URL("./src", import.meta.url)) } },
-  build: { outDir: "../api/pages", emptyOutDir: true, target: "es2022", chunkSizeWarningLimit: 600 },
+  build: {
+    outDir: "../api/pages",
+    emptyOutDir: true,
+    target: "es2022",
+    chunkSizeWarningLimit: 600,
+    rolldownOptions: {
+      output: {
+        // What most pages share is one file: seventy small ones take as many requests, and compress worse.
+        codeSplitting: {
+          groups: [
+            { name: "shared", test: /node_modules/, minShareCount: 4 },
+            { name: "common", test: /src/, minShareCount: 4 },
+          ],
+        },
+      },
+    },
+  },
   server: { proxy: { "/v1": service, "/readyz": service, "/openapi.json": service } },
   test: {
     // For a machine that is busy with other tests.
