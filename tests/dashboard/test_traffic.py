@@ -84,23 +84,26 @@ def test_a_minute_of_open_pages_stays_within_its_requests_and_bytes(
             tab(f"/jobs/{train}", "train"),
             tab(f"/jobs/{ended}", "ended"),
             tab("/jobs", "Jobs"),
+            tab("/", "Home"),
         ]
         pages[0].get_by_role("img", name="Line chart of val/loss").wait_for()
-        assert [page.evaluate("document.visibilityState") for page in pages] == ["visible"] * 4
+        assert [page.evaluate("document.visibilityState") for page in pages] == ["visible"] * 5
         # Planted rows are shown like those of real jobs.
         expect(pages[3].locator("tr", has_text="ended-0").locator("svg")).to_be_visible()
         pages[0].wait_for_timeout(SETTLING_MS)
-        of_live, of_train, of_ended, of_list = (Traffic(page) for page in pages)
+        of_live, of_train, of_ended, of_list, of_home = (Traffic(page) for page in pages)
         pages[0].wait_for_timeout(MINUTE_MS)
         found = [
             of_live.within(60, 150),
             of_train.within(60, 150),
             of_ended.within(0, 0),
             of_list.within(14, 60),
+            of_home.within(14, 100),
         ]
         # Not because polling stopped.
         assert of_live.requests["/v1/series"] > 0
         assert of_train.requests["/v1/series"] > 0
         assert of_list.requests["/v1/jobs"] > 0
+        assert set(of_home.requests) == {"/v1/home"}
         assert not any(found), "\n".join(filter(None, found))
     work.cancel(*live, train)
