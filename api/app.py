@@ -25,6 +25,7 @@ from lockstep.api.http.head import Head
 from lockstep.api.http.response_cache import ResponseCache
 from lockstep.api.jobs.estimates import Estimates
 from lockstep.api.jobs.forecasts import Compute, Forecasts
+from lockstep.api.jobs.home import ClusterUse
 from lockstep.api.jobs.sharing import Shares
 from lockstep.api.jobs.uploads import Uploads
 from lockstep.api.parts import AppState
@@ -37,6 +38,7 @@ from lockstep.api.routes import (
     files,
     health,
     history,
+    home,
     job_lists,
     jobs,
     live,
@@ -101,6 +103,7 @@ def routed() -> FastAPI:
         jobs,
         marks,
         clones,
+        home,
         history,
         live,
         series,
@@ -175,6 +178,7 @@ def create_app(
         refusals=Refusals(database),
         averages=averages,
         shares=Shares(database, averages),
+        cluster=ClusterUse(database),
         limits=ServiceLimits(settings.timeout_default_seconds, settings.timeout_max_seconds),
     )
     app.add_middleware(Compression)

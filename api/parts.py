@@ -21,6 +21,7 @@ from lockstep.api.http.following import ChangeStreams
 from lockstep.api.http.response_cache import ResponseCache
 from lockstep.api.jobs.estimates import Estimates
 from lockstep.api.jobs.forecasts import Forecasts
+from lockstep.api.jobs.home import ClusterUse
 from lockstep.api.jobs.sharing import Shares
 from lockstep.api.jobs.uploads import Uploads
 from lockstep.api.readiness import Readiness
@@ -54,6 +55,7 @@ class AppState:
     limits: ServiceLimits
     averages: Averages
     shares: Shares
+    cluster: ClusterUse
 
 
 def parts_of(request: Request) -> AppState:

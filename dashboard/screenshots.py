@@ -84,6 +84,7 @@ def pages(jobs: list[dict[str, Any]]) -> dict[str, str]:
         trained, key=lambda job: job["progress"]["step"] if job["progress"] else 0, default=None
     )
     found = {
+        "home": "/",
         "jobs": "/jobs",
         "job": longest and f"/jobs/{longest['id']}",
         "running": of["running"] and f"/jobs/{of['running']}",

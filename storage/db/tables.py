@@ -250,10 +250,7 @@ class NodeRow(JobsBase):
     registered_at: Mapped[float]
     seen_at: Mapped[float]
     left_at: Mapped[float | None]
-    """Time of its agent's orderly stop.
-
-    The node is leaving while this is not before ``seen_at``.
-    """
+    """Time of its agent's orderly stop: it is leaving while this is not before ``seen_at``."""
 
     devices: Mapped[list[DeviceRow]] = relationship(order_by="DeviceRow.index", lazy="raise")
 

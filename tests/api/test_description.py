@@ -52,7 +52,7 @@ OPERATIONS = {
     *("listNodes", "drainNode", "resumeNode", "livez", "readyz", "scrapeMetrics"),
     *("signIn", "signOut", "getSession", "listSessions", "endSession"),
     *("changePassword", "acceptInvitation", "listAudit", "exportAudit", "getUsage"),
-    *("getShares", "getWhy", "getJobLive"),
+    *("getShares", "getWhy", "getJobLive", "getHome"),
 }
 """Names from which clients are generated. A name in this list never disappears."""
 

@@ -192,6 +192,7 @@ def test_every_page_has_a_key_and_the_help_lists_it(visitor: Visitor) -> None:
     visitor.press("Escape")
     expect(help_).to_be_hidden()
     for key, address in (
+        ("h", "/"),
         ("q", "/queue"),
         ("n", "/cluster"),
         ("c", "/compare"),

@@ -100,11 +100,12 @@ def test_a_minute_of_open_pages_stays_within_its_requests_and_bytes(
             tab(f"/jobs/{train}", "train"),
             tab(f"/jobs/{ended}", "ended"),
             tab("/jobs", "Jobs"),
+            tab("/", "Home"),
         ]
         pages = [page for page, _ in opened]
         first = opened[0][1]
         pages[0].get_by_role("img", name="Line chart of val/loss").wait_for()
-        assert [page.evaluate("document.visibilityState") for page in pages] == ["visible"] * 6
+        assert [page.evaluate("document.visibilityState") for page in pages] == ["visible"] * 7
         # Planted rows are shown like those of real jobs.
         expect(pages[5].locator("tr", has_text="ended-0").get_by_role("img")).to_be_visible()
         pages[1].get_by_role("button", name="Live", pressed=True).wait_for()
@@ -113,7 +114,7 @@ def test_a_minute_of_open_pages_stays_within_its_requests_and_bytes(
         of_code = opened[5][1]
         assert 0 < of_code.of("/assets/") <= FIRST_CODE_KILOBYTES * 1_000, dict(of_code.bytes)
         pages[0].wait_for_timeout(SETTLING_MS)
-        of_live, of_log, of_hidden, of_train, of_ended, of_list = map(Traffic, pages)
+        of_live, of_log, of_hidden, of_train, of_ended, of_list, of_home = map(Traffic, pages)
         pages[0].wait_for_timeout(MINUTE_MS)
         found = [
             of_live.within(40, 300),
@@ -122,6 +123,7 @@ def test_a_minute_of_open_pages_stays_within_its_requests_and_bytes(
             of_train.within(40, 300),
             of_ended.within(0, 0),
             of_list.within(14, 60),
+            of_home.within(14, 100),
         ]
         # Not because polling stopped.
         for traffic, path in (
@@ -131,5 +133,6 @@ def test_a_minute_of_open_pages_stays_within_its_requests_and_bytes(
         ):
             assert traffic.requests[f"/v1/jobs/{path}"] >= 15
         assert of_list.requests["/v1/jobs"] > 0
+        assert set(of_home.requests) == {"/v1/home"}
         assert not any(found), "\n".join(filter(None, found))
     work.cancel(*live, train)

@@ -92,7 +92,10 @@ KINDS: dict[str, Kind] = {
     ),
     "An endpoint with a page": Kind(
         r"""drainNode|DrainNode|set_draining|/drain"|client\.drain_node\b|DrainDialog|ClusterPage|["']/cluster["']""",
-        elsewhere={"dashboard/src/features/queue/QueuePage.tsx": "links to the page"},
+        elsewhere={
+            f"dashboard/src/features/{page}.tsx": "links to the page"
+            for page in ("queue/QueuePage", "home/Attention", "home/WhoUses")
+        },
         beside={
             *("api/app.py", "api/http/examples.py", "api/http/tags.py", "domain/views.py"),
             *("lockstep/cli/app.py", "docs/cli.md", "domain/audit.py"),

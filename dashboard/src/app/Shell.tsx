@@ -32,7 +32,7 @@ export function Shell() {
         Skip to the content
       </a>
       <header ref={bar} className={classes.header}>
-        <Link to="/jobs" className={classes.mark} aria-label="Lockstep: all jobs">
+        <Link to="/" className={classes.mark} aria-label="Lockstep: home">
           <img src="/mark.svg" alt="" width={20} height={20} />
           <span>Lockstep</span>
         </Link>
@@ -45,7 +45,7 @@ export function Shell() {
                   to={page.to}
                   search={page.isByProject && project !== undefined ? { project } : {}}
                   activeProps={{ "aria-current": "page" }}
-                  activeOptions={{ includeSearch: false }}
+                  activeOptions={{ includeSearch: false, exact: page.to === "/" }}
                 >
                   {page.name}
                 </Link>

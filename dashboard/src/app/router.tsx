@@ -27,9 +27,8 @@ const root = createRootRouteWithContext<Context>()({ component: Shell, notFoundC
 const home = createRoute({
   getParentRoute: () => root,
   path: "/",
-  beforeLoad: () => {
-    throw redirect({ to: "/jobs", replace: true });
-  },
+  staticData: { page: { name: "Home", key: "h", place: "head" } },
+  component: lazyRouteComponent(() => import("@/features/home/HomePage"), "HomePage"),
 });
 const jobs = createRoute({
   getParentRoute: () => root,

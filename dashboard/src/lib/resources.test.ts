@@ -32,6 +32,17 @@ describe("what is free", () => {
     expect(freeSentence([])).toBe("No node is registered: nothing can start.");
   });
 
+  it("counts no device of another project", () => {
+    const shared = node("ready", [
+      ["cpu", null],
+      ["gpu", null],
+      ["gpu", null],
+    ]);
+    const devices = shared.devices.map((device, index) => ({ ...device, held: index === 2 }));
+    const words = freeSentence([{ ...shared, devices, devices_free: 2 }]);
+    expect(words).toBe("2 of 3 devices are free: 1 cpu, 1 gpu.");
+  });
+
   it("counts over all nodes", () => {
     const nodes = [
       node("ready", [

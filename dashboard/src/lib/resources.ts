@@ -1,5 +1,5 @@
 /** What a spec asks for and what nodes have, in words. Pure; the tests are beside it. */
-import type { NodeView } from "@/api/generated";
+import type { DeviceView, NodeView } from "@/api/generated";
 
 /** "8 devices", "16 × NVIDIA H200 on 2 nodes that offer rack:a": of a submitted spec, which leaves defaults out. */
 export function asksFor(spec: Record<string, unknown>): string {
@@ -23,12 +23,12 @@ export function freeSentence(nodes: readonly NodeView[]): string {
   const all = nodes.flatMap((node) => node.devices);
   const free = ready.reduce((sum, node) => sum + node.devices_free, 0);
   const idle = nodes.length - ready.length;
-  const held = all.filter((device) => device.job_id !== null).length;
+  const held = all.filter(isHeld).length;
   const closed = all.length - free - held;
   const sentences = [`${free} of ${counted(all.length, "device")} ${free === 1 ? "is" : "are"} free.`];
   const types = new Map<string, number>();
   for (const device of ready.flatMap((node) => node.devices)) {
-    if (device.job_id === null) types.set(device.type, (types.get(device.type) ?? 0) + 1);
+    if (!isHeld(device)) types.set(device.type, (types.get(device.type) ?? 0) + 1);
   }
   if (types.size > 1) {
     const each = [...types].sort(([a], [b]) => (a < b ? -1 : 1)).map(([type, count]) => `${count} ${type}`);
@@ -39,6 +39,11 @@ export function freeSentence(nodes: readonly NodeView[]): string {
     sentences.push(`${counted(idle, "node")} ${idle === 1 ? "takes" : "take"} no work${lost}.`);
   }
   return sentences.join(" ");
+}
+
+/** A job of another project has no id here. */
+function isHeld({ held, job_id }: DeviceView): boolean {
+  return held === true || job_id !== null;
 }
 
 export function counted(count: number, noun: string): string {

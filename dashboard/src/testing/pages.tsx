@@ -53,13 +53,15 @@ export function serve(service: Service): Asked[] {
 
 /** Show `Page` at `path`; the pages that it links to are empty. */
 export function open(
-  path: "/jobs" | "/queue" | "/cluster",
+  path: "/" | "/jobs" | "/queue" | "/cluster",
   Page: () => ReactNode,
   search = "",
   validateSearch: (search: Record<string, unknown>) => object = (all) => all,
 ) {
   const root = createRootRoute({ component: Outlet });
-  const others = ["/jobs", "/queue", "/cluster", "/jobs/$job", "/compare", "/submit"].filter((other) => other !== path);
+  const others = ["/", "/jobs", "/queue", "/cluster", "/jobs/$job", "/compare", "/submit", "/projects"].filter(
+    (other) => other !== path,
+  );
   const router = createRouter({
     routeTree: root.addChildren([
       createRoute({ getParentRoute: () => root, path, component: Page, validateSearch }),

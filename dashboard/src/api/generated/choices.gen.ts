@@ -6,6 +6,7 @@ export const JobSpecStopSignal = ["TERM", "INT", "USR2", "HUP"] as const;
 export const JobViewKind = ["train", "script"] as const;
 export const ListedJobKind = ["train", "script"] as const;
 export const LogLineStream = ["stdout", "stderr", "launcher"] as const;
+export const NodeNoticeState = ["draining", "quarantined", "leaving", "lost"] as const;
 export const NodeViewState = ["ready", "draining", "quarantined", "leaving", "lost"] as const;
 export const PlannedMemoryState = ["known", "computing", "unknown"] as const;
 export const ScheduleName = ["constant", "cosine", "linear"] as const;

@@ -158,6 +158,32 @@ export type BatchPlan = {
 };
 
 /**
+ * BudgetNotice
+ *
+ * A project that has used more than 80 % of its device-hours.
+ */
+export type BudgetNotice = {
+    /**
+     * Kind
+     */
+    kind: 'budget';
+    /**
+     * Project
+     */
+    project: string;
+    /**
+     * Used Gpu Hours
+     *
+     * Rounded to a tenth.
+     */
+    used_gpu_hours: number;
+    /**
+     * Budget Gpu Hours
+     */
+    budget_gpu_hours: number;
+};
+
+/**
  * CallerView
  *
  * Caller of a request, with the present roles.
@@ -354,6 +380,38 @@ export type CheckpointView = {
 };
 
 /**
+ * DeviceCounts
+ *
+ * Devices of all nodes. Each is counted in one of the last four.
+ */
+export type DeviceCounts = {
+    /**
+     * Total
+     */
+    total: number;
+    /**
+     * In Use
+     */
+    in_use: number;
+    /**
+     * Idle
+     *
+     * Held by a job that has not used it for five minutes.
+     */
+    idle: number;
+    /**
+     * Free
+     */
+    free: number;
+    /**
+     * Closed
+     *
+     * Held by no job, on a node that gets no work.
+     */
+    closed: number;
+};
+
+/**
  * DeviceView
  */
 export type DeviceView = {
@@ -483,6 +541,72 @@ export type Health = {
      * Version of the server, in ``/livez``.
      */
     version?: string | null;
+};
+
+/**
+ * HomeJobs
+ *
+ * Jobs of the caller.
+ */
+export type HomeJobs = {
+    /**
+     * Running
+     *
+     * Also those that start.
+     */
+    running: number;
+    /**
+     * Queued
+     */
+    queued: number;
+    /**
+     * Failed
+     *
+     * In the last 24 hours, at most 20.
+     */
+    failed: number;
+    /**
+     * First
+     *
+     * At most five: those that run, wait or are paused, then the newest that have ended.
+     */
+    first: Array<JobView>;
+    /**
+     * Waiting
+     *
+     * At most seven that wait, in the order of their places.
+     */
+    waiting: Array<JobView>;
+};
+
+/**
+ * HomeView
+ */
+export type HomeView = {
+    /**
+     * Nodes
+     */
+    nodes: number;
+    devices: DeviceCounts;
+    /**
+     * Projects
+     *
+     * With jobs that run or wait, as far as the caller may read them.
+     */
+    projects: Array<ProjectUse>;
+    /**
+     * Others
+     *
+     * Devices of jobs that the caller may not read.
+     */
+    others: number;
+    jobs: HomeJobs;
+    /**
+     * Attention
+     *
+     * Nodes by name, then failed jobs, the newest first, then projects.
+     */
+    attention: Array<NodeNotice | JobNotice | BudgetNotice>;
 };
 
 /**
@@ -623,6 +747,38 @@ export type JobLiveView = {
      * since the given cursor. A series that no answer before had is always complete.
      */
     complete: boolean;
+};
+
+/**
+ * JobNotice
+ *
+ * An own job that has failed in the last 24 hours.
+ */
+export type JobNotice = {
+    /**
+     * Kind
+     */
+    kind: 'job';
+    /**
+     * Id
+     */
+    id: string;
+    /**
+     * Name
+     */
+    name: string;
+    /**
+     * Project
+     */
+    project: string;
+    /**
+     * Message
+     */
+    message: string;
+    /**
+     * Finished At
+     */
+    finished_at: string;
 };
 
 /**
@@ -1151,6 +1307,46 @@ export type MetricsView = {
 };
 
 /**
+ * NodeNotice
+ *
+ * A node that gets no work.
+ */
+export type NodeNotice = {
+    /**
+     * Kind
+     */
+    kind: 'node';
+    /**
+     * Name
+     */
+    name: string;
+    /**
+     * State
+     */
+    state: 'draining' | 'quarantined' | 'leaving' | 'lost';
+    /**
+     * Reason
+     *
+     * As of the node: of a quarantine or a drain.
+     */
+    reason: string | null;
+    /**
+     * Since
+     */
+    since: string | null;
+    /**
+     * Drained By
+     */
+    drained_by: string | null;
+    /**
+     * Seen At
+     *
+     * Time of the last heartbeat of a node that is lost.
+     */
+    seen_at: string | null;
+};
+
+/**
  * NodeView
  */
 export type NodeView = {
@@ -1670,6 +1866,46 @@ export type ProjectLimitsView = {
  * Role of a person in one project.
  */
 export type ProjectRole = 'viewer' | 'member' | 'admin';
+
+/**
+ * ProjectUse
+ *
+ * Devices of a project now. Nothing in it changes by the passage of time alone.
+ */
+export type ProjectUse = {
+    /**
+     * Project
+     */
+    project: string;
+    /**
+     * In Use
+     *
+     * Devices that its jobs hold.
+     */
+    in_use: number;
+    /**
+     * Idle
+     *
+     * Those of them that are not used.
+     */
+    idle: number;
+    /**
+     * Entitled
+     *
+     * As of its share: devices that its weight gives it.
+     */
+    entitled: number | null;
+    /**
+     * Queued
+     */
+    queued: number;
+    /**
+     * People
+     *
+     * People whose jobs hold devices.
+     */
+    people: Array<UserUse>;
+};
 
 /**
  * ProjectView
@@ -2486,6 +2722,20 @@ export type UserShare = {
  * State of a person.
  */
 export type UserState = 'invited' | 'active' | 'off';
+
+/**
+ * UserUse
+ */
+export type UserUse = {
+    /**
+     * User
+     */
+    user: string;
+    /**
+     * In Use
+     */
+    in_use: number;
+};
 
 /**
  * UserView
@@ -3700,6 +3950,72 @@ export type BatchPlanWritable = {
      */
     steps?: number | null;
     memory?: MemoryForecastWritable | null;
+};
+
+/**
+ * HomeJobs
+ *
+ * Jobs of the caller.
+ */
+export type HomeJobsWritable = {
+    /**
+     * Running
+     *
+     * Also those that start.
+     */
+    running: number;
+    /**
+     * Queued
+     */
+    queued: number;
+    /**
+     * Failed
+     *
+     * In the last 24 hours, at most 20.
+     */
+    failed: number;
+    /**
+     * First
+     *
+     * At most five: those that run, wait or are paused, then the newest that have ended.
+     */
+    first: Array<JobViewWritable>;
+    /**
+     * Waiting
+     *
+     * At most seven that wait, in the order of their places.
+     */
+    waiting: Array<JobViewWritable>;
+};
+
+/**
+ * HomeView
+ */
+export type HomeViewWritable = {
+    /**
+     * Nodes
+     */
+    nodes: number;
+    devices: DeviceCounts;
+    /**
+     * Projects
+     *
+     * With jobs that run or wait, as far as the caller may read them.
+     */
+    projects: Array<ProjectUse>;
+    /**
+     * Others
+     *
+     * Devices of jobs that the caller may not read.
+     */
+    others: number;
+    jobs: HomeJobsWritable;
+    /**
+     * Attention
+     *
+     * Nodes by name, then failed jobs, the newest first, then projects.
+     */
+    attention: Array<NodeNotice | JobNotice | BudgetNotice>;
 };
 
 /**
@@ -5055,6 +5371,47 @@ export type CloneJobResponses = {
 };
 
 export type CloneJobResponse = CloneJobResponses[keyof CloneJobResponses];
+
+export type GetHomeData = {
+    body?: never;
+    path?: never;
+    query?: never;
+    url: '/v1/home';
+};
+
+export type GetHomeErrors = {
+    /**
+     * The bearer token is missing or wrong.
+     */
+    401: Problem;
+    /**
+     * Invalid value; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * Internal error; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+};
+
+export type GetHomeError = GetHomeErrors[keyof GetHomeErrors];
+
+export type GetHomeResponses = {
+    /**
+     * Successful Response
+     */
+    200: HomeView;
+};
+
+export type GetHomeResponse = GetHomeResponses[keyof GetHomeResponses];
 
 export type GetJobMetricsData = {
     body?: never;

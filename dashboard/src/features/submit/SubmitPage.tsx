@@ -21,7 +21,7 @@ const route = getRouteApi("/submit");
 
 export function SubmitPage() {
   usePageTitle("New job");
-  const { clone, from } = route.useSearch();
+  const { clone, from, template } = route.useSearch();
   const { data: caller } = useCaller();
   const submits = useRights().has("job.submit");
   const projects = useProjects();
@@ -31,7 +31,9 @@ export function SubmitPage() {
     return <Clone key={`${clone} ${from}`} reference={clone} from={from} projects={projects} />;
   }
   const templates = templatesIn(projects.first);
-  return <Workbench key="new" id="new" initial={templates[0]?.text ?? ""} templates={templates} original={null} />;
+  const first = templates.find(({ name }) => name === template) ?? templates[0];
+  const id = template === undefined ? "new" : `template.${template}`;
+  return <Workbench key={id} id={id} initial={first?.text ?? ""} templates={templates} original={null} />;
 }
 
 function MayNotSubmit() {

@@ -1,11 +1,13 @@
 /** Specs to start from. Each is a file of its own; a test of the service checks that it would be accepted. */
+
+import type { TemplateName } from "@/lib/template-names";
 import digits from "./templates/digits.yaml?raw";
 import gpt from "./templates/gpt.yaml?raw";
 import torchrun from "./templates/torchrun.yaml?raw";
 import { inProject } from "./text/edit";
 
 export interface Template {
-  name: string;
+  name: TemplateName;
   text: string;
 }
 
