@@ -129,7 +129,9 @@ def live(
     ):
         before = None  # of another job, or of a database that was restored since
     return app_state.rendered.answer(
-        request, tag, lambda: drawn(_answer(app_state, grant, version, asked, before))
+        request,
+        tag,
+        lambda: drawn(_answer(app_state, grant, version, asked, before, newest=newest)),
     )
 
 
@@ -139,13 +141,15 @@ def _answer(
     version: JobVersion,
     asked: LiveQuery,
     before: _LiveCursor | None,
+    *,
+    newest: int,
 ) -> dict[str, object]:
     # First, so that the points of a job that has ended are all of them.
     job = grant.find_job(app_state, version.id)
     (view,) = job_views(app_state.database, [job], version.starts, among=grant.readable)
     tail = _points(app_state.database, job.id, asked, before)
     since = None if before is None or tail.complete else before.event_id
-    new = _events(app_state.database, job.id, since, grant.readable)
+    new = _events(app_state.database, job.id, since, newest, grant.readable)
     if new.complete and not tail.complete:
         tail = _points(app_state.database, job.id, asked, None)
     return {
@@ -194,9 +198,16 @@ class _NewEvents(NamedTuple):
     complete: bool
 
 
-def _events(database: Database, job_id: str, since: int | None, among: Within) -> _NewEvents:
-    """Return the events after ``since``; the newest of all without it, or if they are too many."""
+def _events(
+    database: Database, job_id: str, since: int | None, newest: int, among: Within
+) -> _NewEvents:
+    """Return the events after ``since``; the newest of all without it, or if they are too many.
+
+    ``newest`` is the id of the newest one when the tag was made.
+    """
     older, until = None, since or 0
+    if since is not None and since == newest:
+        return _NewEvents([], None, since, False)
     with database.read_jobs() as session:
         rows = (
             []
@@ -205,9 +216,9 @@ def _events(database: Database, job_id: str, since: int | None, among: Within) -
         )
         complete = since is None or len(rows) > EVENTS_MAX
         if complete:
-            newest = events.page(session, job_id, order="newest", limit=EVENTS_MAX + 1)
-            rows = newest[:EVENTS_MAX][::-1]
-            older = str(rows[0].id) if len(newest) > EVENTS_MAX else None
+            found = events.page(session, job_id, order="newest", limit=EVENTS_MAX + 1)
+            rows = found[:EVENTS_MAX][::-1]
+            older = str(rows[0].id) if len(found) > EVENTS_MAX else None
             until = 0
         mentions = Mentions(session, [row.message for row in rows], among=among)
     shown = [event_view(row, mentions) for row in rows]

@@ -108,7 +108,7 @@ def test_a_minute_of_open_pages_stays_within_its_requests_and_bytes(
         assert [page.evaluate("document.visibilityState") for page in pages] == ["visible"] * 7
         # Planted rows are shown like those of real jobs.
         expect(pages[5].locator("tr", has_text="ended-0").get_by_role("img")).to_be_visible()
-        pages[1].get_by_role("button", name="Live", pressed=True).wait_for()
+        pages[1].get_by_test_id("log-where").wait_for()
         pages[2].evaluate(HIDE)
         assert first.of("/v1/") <= FIRST_DATA_KILOBYTES * 1_000, dict(first.bytes)
         of_code = opened[5][1]
