@@ -1,5 +1,5 @@
 /** A job and a share as the service answers them, for tests: what a test does not care about is filled in. */
-import type { JobView, ShareView } from "@/api/generated";
+import type { AttemptView, EventView, JobView, ShareView } from "@/api/generated";
 
 export function aJob(part: Partial<JobView> = {}): JobView {
   return {
@@ -45,3 +45,25 @@ export function aShare(part: Partial<ShareView> = {}): ShareView {
 
 /** Of a job that is half done. */
 export const PROGRESS = { step: 5, steps: 10, samples: null, fraction: 0.5, eta_seconds: 90 };
+
+export function event(id: number, kind: string, attempt: number | null = null): EventView {
+  return { id, at: "2026-01-01T00:00:00Z", kind, attempt, actor: "lockstep", message: `${kind} ${id}`, data: {} };
+}
+
+export function anAttempt(number: number, part: Partial<AttemptView>): AttemptView {
+  const times = {
+    created_at: `2026-01-01T00:0${number}:00Z`,
+    running_at: null,
+    ended_at: `2026-01-01T00:0${number}:30Z`,
+  };
+  return {
+    number,
+    state: "ended",
+    nodes: ["atlas"],
+    world_size: 2,
+    plan_sentence: null,
+    outcome: null,
+    ...times,
+    ...part,
+  };
+}

@@ -2,16 +2,9 @@ import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { fireEvent, render, screen, waitFor, within } from "@testing-library/react";
 import type { ReactNode } from "react";
 import { beforeEach, describe, expect, it, vi } from "vitest";
-import {
-  type AttemptView,
-  type EventView,
-  getJobLive,
-  type JobView,
-  listJobAttempts,
-  listJobEvents,
-} from "@/api/generated";
+import { type EventView, getJobLive, type JobView, listJobAttempts, listJobEvents } from "@/api/generated";
 import { useFollowedJob } from "@/api/live";
-import { aJob } from "@/testing/jobs";
+import { aJob, anAttempt, event } from "@/testing/jobs";
 import { LiveService } from "@/testing/live";
 import { TimelineTab } from "./TimelineTab";
 
@@ -30,28 +23,6 @@ vi.mock("@tanstack/react-router", () => ({
 }));
 
 const ENDED: JobView = aJob({ state: "cancelled", finished_at: "2026-01-01T00:02:00Z" });
-
-function event(id: number, kind: string, attempt: number | null = null): EventView {
-  return { id, at: "2026-01-01T00:00:00Z", kind, attempt, actor: "lockstep", message: `${kind} ${id}`, data: {} };
-}
-
-function anAttempt(number: number, part: Partial<AttemptView>): AttemptView {
-  const times = {
-    created_at: `2026-01-01T00:0${number}:00Z`,
-    running_at: null,
-    ended_at: `2026-01-01T00:0${number}:30Z`,
-  };
-  return {
-    number,
-    state: "ended",
-    nodes: ["atlas"],
-    world_size: 2,
-    plan_sentence: null,
-    outcome: null,
-    ...times,
-    ...part,
-  };
-}
 
 /** The page of a job that is followed; `more` adds events as the next answer about it does. */
 function show(job: JobView) {
