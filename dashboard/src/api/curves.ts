@@ -7,7 +7,6 @@ import { useMemo } from "react";
 import { appended, type Curve, curveOf } from "@/lib/curves";
 import { getSeries } from "./generated";
 import { usePolled } from "./polling";
-import { PLACES } from "./series";
 
 /** Seconds between polls of one request; of several on the screen, each waits for its turn. */
 const TURN_SECONDS = 3;
@@ -40,25 +39,15 @@ interface Wanted {
   jobs: readonly string[];
   live: ReadonlySet<string>;
   names: readonly string[];
+  /** Of each curve, at most. */
+  places: number;
   steps: Steps | null;
   enabled: boolean;
 }
 
-export function useCurves({ jobs, live, names, steps, enabled }: Wanted): Curves {
-  const running = useAnswer(
-    jobs.filter((id) => live.has(id)),
-    names,
-    steps,
-    enabled,
-    false,
-  );
-  const ended = useAnswer(
-    jobs.filter((id) => !live.has(id)),
-    names,
-    steps,
-    enabled,
-    true,
-  );
+export function useCurves({ jobs, live, ...wanted }: Wanted): Curves {
+  const running = useAnswer({ ...wanted, jobs: jobs.filter((id) => live.has(id)), isFinal: false });
+  const ended = useAnswer({ ...wanted, jobs: jobs.filter((id) => !live.has(id)), isFinal: true });
   const curves = useMemo(() => {
     if (running.data === undefined && ended.data === undefined) return null;
     // A job that has just ended is in both for a moment; the answer after its end is complete.
@@ -85,9 +74,9 @@ export function runningKey(jobs: readonly string[], names: readonly string[]): Q
 /**
  * Points are appended one by one; at twice the requested resolution everything is requested again.
  */
-function hasRoom({ curves }: Answer): boolean {
+function hasRoom({ curves }: Answer, places: number): boolean {
   for (const series of curves.values())
-    for (const attempts of series.values()) if (attempts.some(({ step }) => step.length > 2 * PLACES)) return false;
+    for (const attempts of series.values()) if (attempts.some(({ step }) => step.length > 2 * places)) return false;
   return true;
 }
 
@@ -110,16 +99,11 @@ function withMore(
   return after;
 }
 
-function useAnswer(
-  jobs: readonly string[],
-  names: readonly string[],
-  steps: Steps | null,
-  enabled: boolean,
-  isFinal: boolean,
-) {
+function useAnswer({ jobs, names, places, steps, enabled, isFinal }: Omit<Wanted, "live"> & { isFinal: boolean }) {
   const queries = useQueryClient();
   const key: QueryKey = [
     ...(isFinal ? ["series", "ended", jobs, names] : runningKey(jobs, names)),
+    places,
     steps?.from ?? null,
     steps?.to ?? null,
   ];
@@ -127,12 +111,12 @@ function useAnswer(
     key,
     fetch: async (signal) => {
       const known = queries.getQueryData<Answer>(key);
-      const since = known !== undefined && hasRoom(known) ? known : null;
+      const since = known !== undefined && hasRoom(known, places) ? known : null;
       const { data } = await getSeries({
         query: {
           jobs: [...jobs],
           names: [...names],
-          max_points: PLACES,
+          max_points: places,
           attempts: "all",
           ...(steps === null ? {} : { from_step: steps.from, to_step: steps.to }),
           ...(since === null ? {} : { since: [...since.cursors] }),
