@@ -5,6 +5,7 @@ Not here: a training job, which shows data that only the engine has (``tests.har
 
 from __future__ import annotations
 
+import random
 from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,13 +13,14 @@ from typing import Any, TypeVar
 import uuid_utils
 from sqlalchemy import insert, inspect, select, update
 
+from lockstep.domain.training.definitions import SeriesDefinition
 from lockstep.domain.training.metrics import StepValues
 from lockstep.storage.db.clock import db_now
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.people_tables import TokenRow
 from lockstep.storage.db.tables import AttemptRow, EventRow, JobRow
 from lockstep.storage.people import tokens
-from lockstep.storage.series import series, streams
+from lockstep.storage.series import definitions, series, streams
 from tests.harness.builders import script
 from tests.harness.processes import until
 from tests.harness.service import Service
@@ -200,6 +202,61 @@ class Work:
                         records=points,
                     )
         return ids
+
+    def sweep(self, job_id: str, count: int, *, points: int = 400) -> list[str]:
+        """Create jobs like one that has ended, each with settings and curves of its own."""
+        ids = [str(uuid_utils.uuid7()) for _ in range(count)]
+        chance = random.Random(count)
+        with closing(self._database()) as database:
+            with database.jobs() as session:
+                job = session.get_one(JobRow, job_id)
+                attempt = session.scalars(select(AttemptRow).filter_by(job_id=job_id)).one()
+                for number, copy in enumerate(ids):
+                    rate = f"{10 ** (-4 + 2 * number / count):.1e}"
+                    command = ["train.py", "--lr", rate, f"--wd={number % 3 / 20}"]
+                    script = {**job.document["script"], "command": command}
+                    name, document = f"sweep-{number:03}", {**job.document, "script": script}
+                    session.add(copied(job, id=copy, name=name, document=document))
+                session.flush()
+                session.add_all(copied(attempt, id=copy, job_id=copy) for copy in ids)
+            for number, copy in enumerate(ids):
+                low = 1.8 + 0.4 * abs(number / count - 0.4)
+                steps = range(1, points - 7 * (number % 5))
+                self._store(
+                    database,
+                    copy,
+                    [
+                        StepValues(
+                            25 * step,
+                            1e9 + step,
+                            {
+                                "val/loss": low + 2 * 0.98**step + chance.gauss(0, 0.02),
+                                "train/loss": low + 2 * 0.97**step + chance.gauss(0, 0.05),
+                                "train/lr": 1 / (step + number),
+                                "val/accuracy": 1 - 0.98**step * 0.9 - low / 10,
+                            },
+                        )
+                        for step in steps
+                    ],
+                )
+        return ids
+
+    @staticmethod
+    def _store(database: Database, job_id: str, points: list[StepValues]) -> None:
+        """Store points of a job's first attempt, and the directions of what is validated."""
+        lower, higher = (SeriesDefinition(direction=each) for each in ("lower", "higher"))
+        with database.series() as session:
+            assert streams.open_stream(session, streams.Writer(job_id, job_id, 1, "token"))
+        with database.series() as session:
+            definitions.store(session, job_id, {"val/loss": lower, "val/accuracy": higher})
+            assert series.append(
+                session,
+                assignment_id=job_id,
+                token="token",
+                offset_before=0,
+                offset_after=1,
+                records=points,
+            )
 
     def warnings(self, job_id: str, count: int) -> None:
         """Add this many events to a job that has ended, as if they had happened."""

@@ -8,7 +8,6 @@ import { appended, type Curve, curveOf } from "@/lib/curves";
 import { getSeries } from "./generated";
 import { useFollowedCurves } from "./live";
 import { usePolled } from "./polling";
-import { PLACES } from "./series";
 
 /** Seconds between polls of one request; of several on the screen, each waits for its turn. */
 const TURN_SECONDS = 3;
@@ -43,34 +42,24 @@ interface Wanted {
   followedAs: string | null;
   live: ReadonlySet<string>;
   names: readonly string[];
+  /** Of each curve, at most. */
+  places: number;
   steps: Steps | null;
   enabled: boolean;
 }
 
-export function useCurves({ jobs, followedAs, live, names, steps, enabled }: Wanted): Curves {
+export function useCurves({ jobs, followedAs, live, ...wanted }: Wanted): Curves {
   const alone = jobs[0] ?? "";
   // Of a zoom, the page has no finer points than the service's first answer.
-  const isFollowed = followedAs !== null && steps === null;
+  const isFollowed = followedAs !== null && wanted.steps === null;
   const followed = useFollowedCurves({
     id: alone,
     reference: isFollowed ? followedAs : null,
-    names,
-    enabled: enabled && live.has(alone),
+    names: wanted.names,
+    enabled: wanted.enabled && live.has(alone),
   });
-  const running = useAnswer(
-    jobs.filter((id) => !isFollowed && live.has(id)),
-    names,
-    steps,
-    enabled,
-    false,
-  );
-  const ended = useAnswer(
-    jobs.filter((id) => !live.has(id)),
-    names,
-    steps,
-    enabled,
-    true,
-  );
+  const running = useAnswer({ ...wanted, jobs: jobs.filter((id) => !isFollowed && live.has(id)), isFinal: false });
+  const ended = useAnswer({ ...wanted, jobs: jobs.filter((id) => !live.has(id)), isFinal: true });
   const curves = useMemo(() => {
     if (followed === null && running.data === undefined && ended.data === undefined) return null;
     const first: CurvesOfJobs = followed === null ? new Map() : new Map([[alone, followed]]);
@@ -98,9 +87,9 @@ export function runningKey(jobs: readonly string[], names: readonly string[]): Q
 /**
  * Points are appended one by one; at twice the requested resolution everything is requested again.
  */
-function hasRoom({ curves }: Answer): boolean {
+function hasRoom({ curves }: Answer, places: number): boolean {
   for (const series of curves.values())
-    for (const attempts of series.values()) if (attempts.some(({ step }) => step.length > 2 * PLACES)) return false;
+    for (const attempts of series.values()) if (attempts.some(({ step }) => step.length > 2 * places)) return false;
   return true;
 }
 
@@ -123,16 +112,18 @@ function withMore(
   return after;
 }
 
-function useAnswer(
-  jobs: readonly string[],
-  names: readonly string[],
-  steps: Steps | null,
-  enabled: boolean,
-  isFinal: boolean,
-) {
+function useAnswer({
+  jobs,
+  names,
+  places,
+  steps,
+  enabled,
+  isFinal,
+}: Omit<Wanted, "live" | "followedAs"> & { isFinal: boolean }) {
   const queries = useQueryClient();
   const key: QueryKey = [
     ...(isFinal ? ["series", "ended", jobs, names] : runningKey(jobs, names)),
+    places,
     steps?.from ?? null,
     steps?.to ?? null,
   ];
@@ -140,12 +131,12 @@ function useAnswer(
     key,
     fetch: async (signal) => {
       const known = queries.getQueryData<Answer>(key);
-      const since = known !== undefined && hasRoom(known) ? known : null;
+      const since = known !== undefined && hasRoom(known, places) ? known : null;
       const { data } = await getSeries({
         query: {
           jobs: [...jobs],
           names: [...names],
-          max_points: PLACES,
+          max_points: places,
           attempts: "all",
           ...(steps === null ? {} : { from_step: steps.from, to_step: steps.to }),
           ...(since === null ? {} : { since: [...since.cursors] }),

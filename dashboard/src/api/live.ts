@@ -4,7 +4,14 @@
  * All parts are kept together with the cursor that they belong to, so that a lost one is requested again with the others.
  * Not here: jobs that a page compares (`curves.ts`, `series.ts`).
  */
-import { type QueryClient, type QueryKey, skipToken, useQuery, useQueryClient } from "@tanstack/react-query";
+import {
+  type QueryClient,
+  type QueryKey,
+  queryOptions,
+  skipToken,
+  useQuery,
+  useQueryClient,
+} from "@tanstack/react-query";
 import { useEffect, useRef } from "react";
 import { appended, type Curve, coarsened, curveOf } from "@/lib/curves";
 import { hasEnded } from "@/lib/ended";
@@ -160,11 +167,8 @@ export function useTold(id: string): Told | undefined {
 }
 
 /** Metadata and figures of the series of a job that its page follows, as a query. */
-export const summariesQuery = (id: string) => ({
-  queryKey: liveKey(id),
-  queryFn: skipToken,
-  select: ({ summaries }: Live) => summaries,
-});
+export const summariesQuery = (id: string) =>
+  queryOptions({ queryKey: liveKey(id), queryFn: skipToken, select: ({ summaries }: Live) => summaries });
 
 /** Return the curves with new points, as many as a chart can show. */
 function withMore(before: CurvesOfJob, more: readonly Curve[]): CurvesOfJob {

@@ -34,7 +34,10 @@ it.each([
   ["/jobs/gpt?tab=log&smoothing=much&axis=days&spec=whole&other=1", {}],
   ["/jobs/gpt?tab=logs&attempt=0&rank=-2&stream=out&line=7&search=nan", { tab: "logs", search: "nan" }],
   ["/jobs/gpt?tab=configuration&spec=half&zoom=step:9:1&y=a&log=%7B%7D", { tab: "configuration" }],
-  ["/compare?jobs=a,b&hidden=c&metric=loss&smoothing=2&axis=step", { jobs: "a,b", axis: "step" }],
+  [
+    "/compare?jobs=a,b&hidden=c&metric=loss&sort=x&smoothing=2&axis=step",
+    { jobs: "a,b", metric: "loss", axis: "step" },
+  ],
   ["/compare?jobs=%7B%22a%22%3A1%7D&clip=%7B%7D", {}],
   ["/submit?clone=%7B%7D&from=7&x=1", {}],
   ["/submit?clone=12345678&from=true", { clone: "12345678", from: "true" }],

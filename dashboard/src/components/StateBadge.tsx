@@ -13,6 +13,19 @@ const SIGNS: Record<JobState, { icon: string; tone: "wait" | "busy" | "good" | "
   cancelled: { icon: "⊘", tone: "idle" },
 };
 
+/** The icon alone, with its word for screen readers and as a tooltip. */
+export function StateIcon({ state }: { state: JobState }) {
+  const { icon, tone } = SIGNS[state];
+  return (
+    <span className={classes.alone} data-tone={tone} data-state={state} title={state}>
+      <span aria-hidden className={classes.icon}>
+        {icon}
+      </span>
+      <span className={classes.word}>{state}</span>
+    </span>
+  );
+}
+
 interface StateBadgeProps {
   state: JobState;
   intent?: Intent | null;

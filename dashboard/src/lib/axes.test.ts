@@ -30,6 +30,13 @@ describe("perStepOf", () => {
       { samples: 64 },
     ],
     ["a task named like a property of any object", { plan, spec: { train: { task: "toString" } } }, { samples: 64 }],
+    ["a script that says how far it goes", { plan: null, progress: { step: 5, steps: 20 } }, { fraction: 0.05 }],
+    ["a script that does not", { plan: null, progress: { step: 5, steps: null } }, { fraction: 0.2 }],
+    [
+      "a plan of steps",
+      { plan: { ...plan, steps: 10 }, progress: { step: 5, steps: 10 } },
+      { samples: 64, fraction: 0.1 },
+    ],
     ["a spec without a task", { plan, spec: { train: [] } }, { samples: 64 }],
   ])("knows of %s what is certain", (_, job, expected) => {
     expect(perStepOf(job)).toEqual(expected);
@@ -49,8 +56,8 @@ describe("axesOf", () => {
 
   it("offers samples where every job has a plan, and tokens where every job reads windows of them", () => {
     expect(axesOf([text])).toEqual(["step", "samples", "tokens", "relative", "wall"]);
-    expect(axesOf([text, image])).toEqual(["step", "samples", "relative", "wall"]);
-    expect(axesOf([text, image, {}])).toEqual(["step", "relative", "wall"]);
+    expect(axesOf([text, image])).toEqual(["step", "samples", "fraction", "relative", "wall"]);
+    expect(axesOf([text, image, {}])).toEqual(["step", "fraction", "relative", "wall"]);
   });
 });
 

@@ -18,6 +18,8 @@ export interface Line {
   isRestart: boolean;
   /** When the job began, in seconds since the epoch. */
   origin: number;
+  /** The mean of a group of jobs, with their range. */
+  isMean?: boolean;
 }
 
 interface Source {
@@ -39,7 +41,7 @@ export function linesOf(
   return sources.flatMap(({ job, name, slot, startedAt, perStep = {}, curves }) => {
     const first = Math.min(...curves.map((curve) => curve.time[0] ?? Number.POSITIVE_INFINITY));
     const origin = startedAt === null ? first : Math.min(startedAt, first);
-    const units = unitsPerStep(axis, perStep) ?? 1;
+    const units = unitsPerStep(axis, perStep) ?? (axis === "fraction" ? 1 / lastStepOf(curves) : 1);
     const until = supersededFrom(curves);
     const earliest = Math.min(...curves.map((curve) => curve.attempt));
     return curves.map((curve, index) => ({
@@ -54,6 +56,11 @@ export function linesOf(
       origin,
     }));
   });
+}
+
+/** 1 at least, so that a part of it is a number. */
+function lastStepOf(curves: readonly Curve[]): number {
+  return Math.max(1, ...curves.map(({ step }) => step[step.length - 1] ?? 0));
 }
 
 /** A clock that was set back stands still until it has caught up: places on an axis ascend, or nothing finds them. */

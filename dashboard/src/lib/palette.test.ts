@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { contrast, difference, SIGHTS } from "@/testing/sight";
-import { COLOURS, colourName, dashOf, slotsOf } from "./palette";
+import { BASELINE, COLOURS, colourName, dashOf, GREY, RAMP, RAMP_COLOURS, rampSlot, slotsOf } from "./palette";
 
 /** Of any two colours. The eight colours before had pairs at 1. */
 const DIFFERENCE_MIN = 22;
@@ -23,6 +23,13 @@ it("tells 20 jobs apart by colour and dash", () => {
   expect(new Set(looks).size).toBe(20);
 });
 
+it("has a place on the ramp for each share, and looks of its own for the baseline and for grey", () => {
+  expect([-1, 0, 0.5, 1, 2].map((share) => rampSlot(share) - RAMP)).toEqual([0, 0, 8, 15, 15]);
+  expect(colourName(rampSlot(1))).toBe("--ramp-16");
+  expect([colourName(BASELINE), colourName(GREY)]).toEqual(["--ink", "--line-strong"]);
+  expect([dashOf(BASELINE).length > 0, dashOf(GREY), dashOf(RAMP)]).toEqual([true, [], []]);
+});
+
 describe.each(["light", "dark"])("the colours of curves in the %s theme", (theme) => {
   const of = (file: string, name: RegExp) => {
     const text = readFileSync(new URL(file, import.meta.url), "utf8");
@@ -35,6 +42,12 @@ describe.each(["light", "dark"])("the colours of curves in the %s theme", (theme
   it("are as many as the slots, and stand out from the panel", () => {
     expect(curves).toHaveLength(COLOURS);
     for (const curve of curves) expect(contrast(curve, panel), curve).toBeGreaterThanOrEqual(3);
+  });
+
+  it("are a ramp that stands out from the panel", () => {
+    const ramp = of("../components/charts/palette.css", /--ramp-\d+: (#\w{6});/g);
+    expect(ramp).toHaveLength(RAMP_COLOURS);
+    for (const colour of ramp) expect(contrast(colour, panel), colour).toBeGreaterThanOrEqual(3);
   });
 
   it.each(Object.entries(SIGHTS))("are told apart by %s sight", (_, sight) => {

@@ -1,26 +1,8 @@
-import { describe, expect, it } from "vitest";
-import { axisUnit, type Described, figure, grouped, matches, measured, merged, UNKNOWN } from "./series";
+import { expect, it } from "vitest";
+import { axisUnit, type Described, figure, grouped, matches, measured, UNKNOWN } from "./series";
 
 const series = (name: string, changes: Partial<Described> = {}): Described => ({ ...UNKNOWN, name, ...changes });
 const names = (found: readonly Described[]) => found.map(({ name }) => name);
-
-describe("merged", () => {
-  it("keeps the order of each job, and puts what is new behind its neighbour", () => {
-    const one = ["train/loss", "train/lr", "system/x"].map((name) => series(name));
-    const two = ["first", "train/loss", "eval/loss", "system/x", "system/y"].map((name) => series(name));
-    expect(names(merged([one, two]))).toEqual(["first", "train/loss", "eval/loss", "train/lr", "system/x", "system/y"]);
-    expect(merged([])).toEqual([]);
-  });
-
-  it("has no direction where jobs differ in it, and the first job's unit", () => {
-    const one = [series("a", { direction: "lower", unit: "nats" }), series("b", { direction: "higher" })];
-    const two = [series("a", { direction: "none", unit: "bits" }), series("b", { direction: "higher" })];
-    expect(merged([one, two]).map(({ direction, unit }) => [direction, unit])).toEqual([
-      ["none", "nats"],
-      ["higher", ""],
-    ]);
-  });
-});
 
 it("groups by the group of the service alone, in its order", () => {
   const found = grouped([series("b/x", { group: "quality" }), series("a/y"), series("c", { group: "quality" })]);

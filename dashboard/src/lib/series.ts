@@ -29,32 +29,6 @@ export const UNKNOWN: Metadata = {
   domain: [null, null],
 };
 
-/**
- * The series of some jobs, each once, in the order of the service.
- *
- * A series that is new in a further job follows the one before it there. Where jobs differ, the first one counts; only a
- * direction is all of theirs, or none.
- */
-export function merged(jobs: Iterable<Iterable<Described>>): Described[] {
-  const names: string[] = [];
-  const known = new Map<string, Described>();
-  for (const job of jobs) {
-    let at = 0;
-    for (const series of job) {
-      const before = known.get(series.name);
-      if (before === undefined) {
-        names.splice(at, 0, series.name);
-        known.set(series.name, series);
-        at += 1;
-      } else {
-        at = names.indexOf(series.name) + 1;
-        if (before.direction !== series.direction) known.set(series.name, { ...before, direction: "none" });
-      }
-    }
-  }
-  return names.map((name) => known.get(name) as Described);
-}
-
 /** By group, in the order in which their first series come. */
 export function grouped(series: Iterable<Described>): SeriesGroup[] {
   const groups = new Map<string, Described[]>();

@@ -12,6 +12,8 @@ export const WIDE = 400;
 export const TALL = 200;
 export const colours: ChartColours = {
   curves: Array.from({ length: COLOURS }, (_, slot) => `#00000${slot}`),
+  ramp: [],
+  grey: "#888",
   grid: "#111",
   axis: "#222",
   panel: "#333",

@@ -3,7 +3,7 @@ import { MantineProvider } from "@mantine/core";
 import { QueryClientProvider } from "@tanstack/react-query";
 import { render, screen } from "@testing-library/react";
 import { vi } from "vitest";
-import { getSeries, listJobSeries, type SeriesSummary } from "@/api/generated";
+import { getSeries, listJobSeries, listSeries, type SeriesSummary } from "@/api/generated";
 import { queryClient } from "@/api/polling";
 import type { JobOfCharts } from "@/api/series";
 import { Charts } from "@/components/charts/Charts";
@@ -24,6 +24,10 @@ const METADATA: Readonly<Record<string, Partial<SeriesSummary>>> = {
 export function serveSeries(series: SeriesSummary[]): void {
   vi.mocked(listJobSeries).mockImplementation((({ path }: { path: { reference: string } }) =>
     Promise.resolve({ data: { job_id: path.reference, series } })) as never);
+  vi.mocked(listSeries).mockImplementation((({ query }: { query: { jobs: string[] } }) =>
+    Promise.resolve({
+      data: { series, jobs: query.jobs.map((job_id) => ({ job_id, series: [] })) },
+    })) as never);
 }
 
 /** Call before each test, with `@/api/generated` mocked. */

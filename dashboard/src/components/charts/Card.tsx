@@ -8,6 +8,7 @@ import { Failed } from "@/components/Failed";
 import { type Axis, perStepOf, unitsPerStep } from "@/lib/axes";
 import { figuresOf, refined } from "@/lib/curves";
 import { number } from "@/lib/format";
+import { type Group, linesOfGroups } from "@/lib/groups";
 import { linesOf } from "@/lib/lines";
 import type { Mark } from "@/lib/marks";
 import { outliersIn } from "@/lib/outliers";
@@ -26,6 +27,7 @@ import { useOnScreen } from "./useOnScreen";
 import { described } from "./words";
 
 const HEIGHT = 228;
+const WIDE_HEIGHT = 300;
 const BUCKETS =
   "Each place of the line is the last point of a bucket; the band is from its lowest to its highest. Smoothing runs over " +
   "the buckets. Zoom in to see every point.";
@@ -40,6 +42,11 @@ export interface CardContext {
   zoom: Zoom | null;
   onZoom: (zoom: Zoom | null) => void;
   syncKey: string;
+  groups: readonly Group[];
+  hot: string | null;
+  onHot: ((job: string | null) => void) | undefined;
+  /** Of the whole width of the charts, and higher. */
+  isWide?: boolean;
 }
 
 interface CardProps extends CardContext {
@@ -53,7 +60,8 @@ interface CardProps extends CardContext {
 
 /** Remembered, because a page of sixty cards is rendered on every poll of anything, and most cards have nothing new. */
 export const Card = memo(function Card({ series, summary, all, zoomed, onSeen, ...context }: CardProps) {
-  const { jobs, slots, isAlone, marks, axis, zoom, onZoom, syncKey } = context;
+  const { jobs, slots, isAlone, marks, axis, zoom, onZoom, syncKey, groups, hot, onHot, isWide = false } = context;
+  const height = isWide ? WIDE_HEIGHT : HEIGHT;
   const { name: metric, unit } = series;
   const { smoothing, logarithmic, clipped, ranges, change, toggle } = useLook();
   const isLog = logarithmic.includes(metric);
@@ -104,7 +112,10 @@ export const Card = memo(function Card({ series, summary, all, zoomed, onSeen, .
   const isClipped = clipped.includes(metric);
   const clip = isClipped ? (outliers?.range ?? null) : null;
   const range = ranges[metric] ?? null;
-  const lines = useMemo(() => linesOf(sources, axis, smoothing, clip), [sources, axis, smoothing, clip]);
+  const lines = useMemo(() => {
+    const all = linesOf(sources, axis, smoothing, clip);
+    return groups.length === 0 ? all : linesOfGroups(all, groups);
+  }, [sources, axis, smoothing, clip, groups]);
   const figures = useMemo(
     () => (isAlone && jobs[0] ? figuresOf(all?.get(jobs[0].id)?.get(metric) ?? []) : null),
     [isAlone, jobs, all, metric],
@@ -113,9 +124,12 @@ export const Card = memo(function Card({ series, summary, all, zoomed, onSeen, .
     const curves = jobs.flatMap(({ id }) => all?.get(id)?.get(metric) ?? []);
     return Math.max(1, ...curves.map((curve) => curve.perPlace));
   }, [jobs, all, metric]);
-  const label = useMemo(() => described(series, axis, sources, marks), [series, axis, sources, marks]);
+  const label = useMemo(() => {
+    const told = groups.length === 0 ? sources : lines.map(({ name, curve }) => ({ name, curves: [curve] }));
+    return described(series, axis, told, marks);
+  }, [series, axis, sources, lines, groups, marks]);
   const units = (sources[0] && unitsPerStep(axis, sources[0].perStep)) ?? 1;
-  const drawing = { lines, marks, units, axis, series, isLog, clip, range, zoom, onZoom, label, syncKey };
+  const drawing = { lines, marks, units, axis, series, isLog, clip, range, zoom, onZoom, label, syncKey, hot, onHot };
 
   return (
     <article className={classes.card} ref={element} aria-labelledby={heading} data-metric={metric}>
@@ -169,9 +183,9 @@ export const Card = memo(function Card({ series, summary, all, zoomed, onSeen, .
         </div>
       ) : null}
       {isSeen && all !== null ? (
-        <Plot {...drawing} height={HEIGHT} canvas={canvas} onExpand={() => setIsExpanded(true)} />
+        <Plot {...drawing} height={height} canvas={canvas} onExpand={() => setIsExpanded(true)} />
       ) : (
-        <div className={classes.waiting} style={{ height: HEIGHT }} />
+        <div className={classes.waiting} style={{ height }} />
       )}
       {everyPoint.error ? <Failed error={everyPoint.error} retry={() => everyPoint.mutate()} /> : null}
       {isExpanded ? (
@@ -179,8 +193,6 @@ export const Card = memo(function Card({ series, summary, all, zoomed, onSeen, .
           drawing={drawing}
           figures={figures}
           summary={summary}
-          jobs={jobs}
-          slots={slots}
           isAlone={isAlone}
           onClose={() => setIsExpanded(false)}
           onEveryPoint={() => everyPoint.mutate()}

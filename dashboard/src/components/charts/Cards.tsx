@@ -1,7 +1,7 @@
 /** The cards that one request fills: asked for while any of them is on the screen, and once more for the zoomed steps. */
 import { useCallback, useMemo, useState } from "react";
 import { type Steps, useCurves } from "@/api/curves";
-import type { Summaries } from "@/api/series";
+import { placesFor, type Summaries } from "@/api/series";
 import { Failed } from "@/components/Failed";
 import { perStepOf } from "@/lib/axes";
 import { linesOf, stepsBetween } from "@/lib/lines";
@@ -33,7 +33,7 @@ export function Cards({ metrics, shown, ids, live, summaries, ...context }: Card
     });
   }, []);
   const followedAs = (jobs.length === 1 ? jobs[0]?.followedAs : undefined) ?? null;
-  const wanted = { jobs: ids, followedAs, live, names: metrics };
+  const wanted = { jobs: ids, followedAs, live, names: metrics, places: placesFor(ids.length, context.isWide) };
   const all = useCurves({ ...wanted, steps: null, enabled: seen.size > 0 });
 
   const steps = useMemo((): Steps | null => {
@@ -43,9 +43,10 @@ export function Cards({ metrics, shown, ids, live, summaries, ...context }: Card
     if (curves.every((curve) => curve.count === curve.step.length)) return null;
     const exact = stepsIn(zoom, axis, jobs.map(perStepOf));
     if (exact !== null) return exact;
-    const sources = jobs.map(({ id, name, started_at }) => ({
+    const sources = jobs.map(({ id, name, started_at, ...paced }) => ({
       job: id,
       name,
+      perStep: perStepOf(paced),
       slot: 0,
       startedAt: started_at ? Date.parse(started_at) / 1_000 : null,
       series: [...(all.curves?.get(id)?.values() ?? [])],

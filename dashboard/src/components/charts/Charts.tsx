@@ -6,11 +6,12 @@ import { type ReactNode, useCallback, useId, useMemo, useRef, useState } from "r
 import { createPortal } from "react-dom";
 import { runningKey } from "@/api/curves";
 import { jobKey } from "@/api/live";
-import { type JobOfCharts, requestsFor, useLive, useSummaries } from "@/api/series";
+import { type JobOfCharts, requestsFor, type Summaries, useLive, useSummaries } from "@/api/series";
 import { Empty } from "@/components/Empty";
 import { Failed } from "@/components/Failed";
 import { Stale } from "@/components/Stale";
 import { AXES, type Axis, axesOf, isTime, perStepOf } from "@/lib/axes";
+import type { Group } from "@/lib/groups";
 import type { Look } from "@/lib/look";
 import type { Mark } from "@/lib/marks";
 import { slotsOf } from "@/lib/palette";
@@ -29,6 +30,15 @@ export interface ChartsProps {
   slots?: ReadonlyMap<string, number>;
   /** Jobs that are not drawn. */
   hidden?: ReadonlySet<string>;
+  /** Series of the jobs, where the page has asked for them. */
+  summaries?: Summaries;
+  /** A metric whose card is before all others, and wide. */
+  first?: string;
+  /** Jobs that are drawn as the mean of their group. */
+  groups?: readonly Group[];
+  /** The job, or the group, that the user points at. */
+  hot?: string | null;
+  onHot?: (job: string | null) => void;
   /** Events of the job beside its points, for a single job. */
   marks?: readonly Mark[];
   /** View settings from the page's address, and their owner. */
@@ -44,6 +54,8 @@ export interface ChartsProps {
 
 const NONE: ReadonlySet<string> = new Set();
 const NO_MARKS: readonly Mark[] = [];
+const NO_JOBS: readonly JobOfCharts[] = [];
+const NO_GROUPS: readonly Group[] = [];
 const PINNED = "pinned";
 const EXAMPLE = `echo '{"step": 0, "loss": 1.5}' >> "$LOCKSTEP_METRICS"`;
 const NO_ADDRESS: Look = {};
@@ -59,11 +71,23 @@ export function Charts({ address = NO_ADDRESS, onLook = KEPT_NOWHERE, isFirst = 
   );
 }
 
-function GroupedCharts({ jobs: given, slots: givenSlots, hidden = NONE, marks = NO_MARKS, ...places }: ChartsProps) {
+function GroupedCharts({
+  jobs: given,
+  slots: givenSlots,
+  hidden = NONE,
+  marks = NO_MARKS,
+  summaries: known,
+  first,
+  groups: drawnGroups = NO_GROUPS,
+  hot = null,
+  onHot,
+  ...places
+}: ChartsProps) {
   const { controls, below } = places;
   const jobs = useSame(given);
   const live = useLive(jobs);
-  const summaries = useSummaries(jobs, live);
+  const own = useSummaries(known === undefined ? jobs : NO_JOBS, live);
+  const summaries = known ?? own;
   const { pinned, folded, marks: withMarks } = useChartSettings();
   const [search, setSearch] = useState("");
   const syncKey = useId();
@@ -74,10 +98,12 @@ function GroupedCharts({ jobs: given, slots: givenSlots, hidden = NONE, marks = 
   const [whole, setWhole] = useState<ReadonlySet<string>>(new Set());
   const isAlone = jobs.length === 1;
   const groups = useMemo(() => {
-    const first = summaries.series.filter(({ name }) => pinned.includes(name));
-    const rest = grouped(summaries.series.filter(({ name }) => !pinned.includes(name)));
-    return first.length > 0 ? [{ name: PINNED, series: first }, ...rest] : rest;
-  }, [summaries.series, pinned]);
+    const others = summaries.series.filter(({ name }) => name !== first);
+    const chosen = others.filter(({ name }) => pinned.includes(name));
+    const rest = grouped(others.filter(({ name }) => !pinned.includes(name)));
+    return chosen.length > 0 ? [{ name: PINNED, series: chosen }, ...rest] : rest;
+  }, [summaries.series, pinned, first]);
+  const leading = useMemo(() => summaries.series.filter(({ name }) => name === first), [summaries.series, first]);
 
   if (summaries.series.length === 0) {
     if (summaries.error !== null) return <Failed error={summaries.error} retry={summaries.retry} />;
@@ -103,7 +129,11 @@ function GroupedCharts({ jobs: given, slots: givenSlots, hidden = NONE, marks = 
     ids,
     live,
     summaries,
+    groups: drawnGroups,
+    hot,
+    onHot,
   };
+  const shownFirst = leading.filter(({ name }) => matches(name, search));
   const found = groups
     .map(({ name, series }) => ({ name, series, shown: series.filter((each) => matches(each.name, search)) }))
     .filter(({ shown }) => shown.length > 0);
@@ -131,7 +161,22 @@ function GroupedCharts({ jobs: given, slots: givenSlots, hidden = NONE, marks = 
       ) : (
         controls && createPortal(toolbar, controls)
       )}
-      {found.length === 0 ? (
+      {byAxis(shownFirst, axis).map(({ along, series }) => (
+        <div key={along} className={classes.first}>
+          <h2 className={classes.unseen}>Chosen metric</h2>
+          <Cards
+            metrics={series.map(({ name }) => name)}
+            shown={series}
+            axis={along}
+            zoom={zooms[along] ?? null}
+            onZoom={onZoom[along]}
+            syncKey={`${syncKey}-${along}`}
+            isWide
+            {...context}
+          />
+        </div>
+      ))}
+      {found.length === 0 && shownFirst.length === 0 ? (
         <Empty title={`No metric has “${search}” in its name`}>
           <button type="button" className={classes.clear} onClick={() => setSearch("")}>
             Show all charts

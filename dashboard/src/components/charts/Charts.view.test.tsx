@@ -36,7 +36,7 @@ it("offers samples and tokens where all drawn jobs have them, and goes by steps 
   first.unmount();
   show([text("a", 64), script]);
   await screen.findAllByRole("button", { name: /^Line chart of train\/loss over steps/ });
-  expect(offered()).toEqual(["step", "relative time", "wall time"]);
+  expect(offered()).toEqual(["step", "fraction of the run", "relative time", "wall time"]);
 });
 
 it("asks for the same steps whatever a step is counted in, and keeps the zoom from one to the other", async () => {

@@ -3,6 +3,7 @@ import { CloseButton, Modal } from "@mantine/core";
 import { useRef } from "react";
 import type { Summary } from "@/api/summaries";
 import type { Figures } from "@/lib/curves";
+import { TOLD_APART } from "@/lib/palette";
 import type { CardContext } from "./Card";
 import { CardActions } from "./CardActions";
 import { CardFigures } from "./CardFigures";
@@ -12,7 +13,7 @@ import { Filling } from "./Filling";
 import { MarkLegend } from "./MarkLegend";
 import { type Drawing, Plot } from "./Plot";
 import { Swatch } from "./Swatch";
-import { saveDrawn, savePicture } from "./saving";
+import { legend, saveDrawn, savePicture } from "./saving";
 import { YRange } from "./YRange";
 import { ZoomButtons } from "./ZoomButtons";
 
@@ -21,7 +22,7 @@ const LEAST_HEIGHT = 208;
 const EDGE = 16;
 const LEGEND = 44;
 
-interface ExpandedProps extends Pick<CardContext, "jobs" | "slots" | "isAlone"> {
+interface ExpandedProps extends Pick<CardContext, "isAlone"> {
   drawing: Drawing;
   figures: Figures | null;
   summary: Summary | undefined;
@@ -30,11 +31,12 @@ interface ExpandedProps extends Pick<CardContext, "jobs" | "slots" | "isAlone"> 
 }
 
 export function Expanded(props: ExpandedProps) {
-  const { drawing, figures, summary, jobs, slots, isAlone, onClose, onEveryPoint } = props;
+  const { drawing, figures, summary, isAlone, onClose, onEveryPoint } = props;
   const { lines, marks, axis, series } = drawing;
   const { name: metric, unit } = series;
   const canvas = useRef<HTMLCanvasElement>(null);
   const colours = useChartColours();
+  const named = legend(lines);
   return (
     <Modal.Root opened onClose={onClose} fullScreen transitionProps={{ duration: 0 }}>
       <Modal.Content aria-label={metric} className={classes.content}>
@@ -56,11 +58,12 @@ export function Expanded(props: ExpandedProps) {
           </div>
           {isAlone ? null : (
             <ul className={classes.legend}>
-              {jobs.map(({ id, name }) => (
-                <li key={id}>
-                  <Swatch slot={slots.get(id) ?? 0} /> {name}
+              {named.slice(0, TOLD_APART).map(({ job, name, slot }) => (
+                <li key={job}>
+                  <Swatch slot={slot} /> {name}
                 </li>
               ))}
+              {named.length > TOLD_APART ? <li>and {named.length - TOLD_APART} more</li> : null}
             </ul>
           )}
           <Filling least={LEAST_HEIGHT} below={EDGE + (marks.length > 0 ? LEGEND : 0)}>

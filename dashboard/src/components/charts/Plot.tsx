@@ -38,6 +38,9 @@ export interface Drawing {
   /** Description of the drawing. */
   label: string;
   syncKey: string;
+  /** The job that the user points at, here or elsewhere. */
+  hot?: string | null;
+  onHot?: ((job: string | null) => void) | undefined;
 }
 
 interface PlotProps extends Drawing {
@@ -54,7 +57,7 @@ interface Spot {
 }
 
 export function Plot(props: PlotProps) {
-  const { lines, marks, units, axis, series, isLog, clip, range, zoom, label, height, syncKey } = props;
+  const { lines, marks, units, axis, series, isLog, clip, range, zoom, label, height, syncKey, hot = null } = props;
   const { kind, unit } = series;
   const holder = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
@@ -94,9 +97,9 @@ export function Plot(props: PlotProps) {
           return valueRange(...within(extentOfY(drawn, first, last, isLog), bounds), isLog, limitsOf(of.domain));
         },
         draw: (self) => {
-          const { lines: drawn, colours: theme, places: marked, clip: bounds, range: typed } = now.current;
+          const { lines: drawn, colours: theme, places: marked, clip: bounds, range: typed, hot: near } = now.current;
           const isClipped = bounds !== null || typed !== null;
-          paint(self, { lines: drawn, isLog, isClipped, colours: theme, marks: marked });
+          paint(self, { lines: drawn, isLog, isClipped, colours: theme, marks: marked, hot: near ?? null });
         },
         zoom: (range) => now.current.onZoom(range),
         moved: ({ cursor: { left = -1, top = -1 } }) => setSpot(isOver.current && left >= 0 ? { left, top } : null),
@@ -147,7 +150,7 @@ export function Plot(props: PlotProps) {
       false,
     );
     shown.setScale("x", { min: from, max: to });
-  }, [lines, places, clip, range, from, to, colours, axis, series, isLog, height, syncKey]);
+  }, [lines, places, clip, range, from, to, colours, axis, series, isLog, height, syncKey, hot]);
 
   const absence = absenceOf(lines, from, to, isLog);
   return (
@@ -164,6 +167,7 @@ export function Plot(props: PlotProps) {
           axis={axis}
           series={series}
           onGone={leave}
+          onNear={props.onHot}
         />
       ) : null}
     </div>

@@ -28,6 +28,7 @@ const NAMES: Readonly<Record<Axis, string>> = {
   step: "step",
   samples: "samples",
   tokens: "tokens",
+  fraction: "fraction of the run",
   relative: "relative time",
   wall: "wall time",
 };

@@ -5,9 +5,8 @@ import { type Axis, isTime, TITLES } from "@/lib/axes";
 import { duration, moment, number } from "@/lib/format";
 import { type Line, type Reading, readingsAt } from "@/lib/lines";
 import { type Placed, SIGN, told } from "@/lib/mark-places";
-import { COLOURS } from "@/lib/palette";
 import { figure, type Metadata, measured } from "@/lib/series";
-import { useChartColours } from "./colours";
+import { colourAt, useChartColours } from "./colours";
 import { MarkIcon } from "./MarkIcon";
 import { Swatch } from "./Swatch";
 import classes from "./Tooltip.module.css";
@@ -27,9 +26,11 @@ interface TooltipProps {
   series: Metadata;
   /** The chart is not below the cursor any more. */
   onGone: () => void;
+  /** The job whose line is nearest to the cursor; null when the cursor leaves. */
+  onNear: ((job: string | null) => void) | undefined;
 }
 
-export function Tooltip({ plot, spot, lines, places, axis, series, onGone }: TooltipProps) {
+export function Tooltip({ plot, spot, lines, places, axis, series, onGone, onNear }: TooltipProps) {
   const colours = useChartColours();
   const { min = 0, max = 1 } = plot.scales.x ?? {};
   const found = readingsAt(lines, plot.posToVal(spot.left, "x"), ((max ?? 1) - (min ?? 0)) * REACH, axis)
@@ -40,6 +41,11 @@ export function Tooltip({ plot, spot, lines, places, axis, series, onGone }: Too
     window.addEventListener("scroll", onGone, { capture: true, passive: true });
     return () => window.removeEventListener("scroll", onGone, { capture: true });
   }, [onGone]);
+  const near = found[0]?.line.job ?? null;
+  useEffect(() => {
+    onNear?.(near);
+  }, [near, onNear]);
+  useEffect(() => () => onNear?.(null), [onNear]);
   const box = useRef<HTMLDivElement>(null);
   // After each drawing, because its size depends on its text.
   useLayoutEffect(() => {
@@ -65,7 +71,7 @@ export function Tooltip({ plot, spot, lines, places, axis, series, onGone }: Too
             style={{
               left: left + plot.over.offsetLeft,
               top: top + plot.over.offsetTop,
-              background: colours.curves[line.slot % COLOURS],
+              background: colourAt(colours, line.slot),
             }}
           />
         ) : null,

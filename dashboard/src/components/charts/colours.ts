@@ -1,11 +1,13 @@
 /** The theme's colours as a canvas needs them: read once, and again when the theme changes. */
 import { useSyncExternalStore } from "react";
 import type { MarkKind } from "@/lib/marks";
-import { COLOURS, colourName } from "@/lib/palette";
+import { BASELINE, COLOURS, colourName, GREY, RAMP, RAMP_COLOURS } from "@/lib/palette";
 import { TONES } from "./markShapes";
 
 export interface ChartColours {
   curves: readonly string[];
+  ramp: readonly string[];
+  grey: string;
   grid: string;
   axis: string;
   panel: string;
@@ -21,12 +23,20 @@ export function useChartColours(): ChartColours {
   return useSyncExternalStore(follow, colours);
 }
 
+export function colourAt({ curves, ramp, grey, ink }: ChartColours, slot: number): string {
+  if (slot === BASELINE) return ink;
+  if (slot === GREY) return grey;
+  return (slot >= RAMP ? ramp[slot - RAMP] : curves[slot % COLOURS]) as string;
+}
+
 function colours(): ChartColours {
   if (read !== null) return read;
   const style = getComputedStyle(document.documentElement);
   const of = (name: string) => style.getPropertyValue(name).trim() || "#808080";
   read = {
     curves: Array.from({ length: COLOURS }, (_, slot) => of(colourName(slot))),
+    ramp: Array.from({ length: RAMP_COLOURS }, (_, place) => of(colourName(RAMP + place))),
+    grey: of(colourName(GREY)),
     grid: of("--chart-grid"),
     axis: of("--chart-axis"),
     panel: of("--panel"),

@@ -10,8 +10,8 @@ import type uPlot from "uplot";
 import { number } from "@/lib/format";
 import { type Line, window } from "@/lib/lines";
 import type { Placed } from "@/lib/mark-places";
-import { COLOURS, dashOf } from "@/lib/palette";
-import type { ChartColours } from "./colours";
+import { BASELINE, COLOURS, dashOf, GREY, TOLD_APART } from "@/lib/palette";
+import { type ChartColours, colourAt } from "./colours";
 import { FAINT, type Frame, frameOf } from "./frame";
 import { band } from "./paintBand";
 import { strip } from "./paintMarks";
@@ -21,13 +21,16 @@ export interface Scene {
   isLog: boolean;
   /** The y axis does not hold all values: those beyond it are marked at its edges. */
   isClipped?: boolean;
+  /** The job, or the group of jobs, that the user points at: its line is over all others, which are faint. */
+  hot?: string | null;
   colours: ChartColours;
   marks?: readonly Placed[];
 }
 
 const MARK_APART = 7;
 
-export function paint(plot: uPlot, { lines, isLog, isClipped = false, colours, marks: places = [] }: Scene): void {
+export function paint(plot: uPlot, scene: Scene): void {
+  const { lines, isLog, isClipped = false, hot = null, colours, marks: places = [] } = scene;
   const frame = frameOf(plot, isLog);
   if (frame === null) return;
   const { context } = frame;
@@ -36,13 +39,20 @@ export function paint(plot: uPlot, { lines, isLog, isClipped = false, colours, m
   context.rect(frame.left, frame.top, frame.right - frame.left, frame.bottom - frame.top);
   context.clip();
   context.lineJoin = "round";
-  const seen = lines.map((line) => ({ line, range: window(line.x, frame.from, frame.to) }));
-  const several = lines.some((line) => line.job !== lines[0]?.job);
-  for (const { line, range } of seen)
-    band(frame, line, range, colourOf(line, colours), several || line.smoothed !== null);
-  for (const { line, range } of seen) curve(frame, line, range, colourOf(line, colours));
-  for (const { line, range } of seen) {
-    if (line.isRestart) restart(frame, line, colours, lines, places);
+  const jobs = new Set(lines.map(({ job }) => job));
+  const several = jobs.size > 1;
+  const looks = { hot: several && hot !== null && jobs.has(hot) ? hot : null, count: jobs.size };
+  const seen = inOrder(lines, looks.hot).map((line) => ({
+    line,
+    range: window(line.x, frame.from, frame.to),
+    // Bands of many lines hide each other.
+    isAlone: line.job === looks.hot || (jobs.size <= COLOURS && line.isMean !== true),
+  }));
+  for (const { line, range, isAlone } of seen)
+    if (isAlone) band(frame, line, range, lineColour(line, colours, looks.hot), several || line.smoothed !== null);
+  for (const { line, range } of seen) curve(frame, line, range, lineColour(line, colours, looks.hot), looks);
+  for (const { line, range, isAlone } of seen) {
+    if (line.isRestart && isAlone) restart(frame, line, colours, lines, places);
     marks(frame, line, range, colourOf(line, colours), colours.panel);
     if (isClipped) beyond(frame, line, range, colourOf(line, colours), colours);
   }
@@ -50,19 +60,45 @@ export function paint(plot: uPlot, { lines, isLog, isClipped = false, colours, m
   strip(frame, places, colours);
 }
 
-function colourOf(line: Line, colours: ChartColours): string {
-  return colours.curves[line.slot % COLOURS] as string;
+/** The baseline is over the others, and what the user points at over all. */
+function inOrder(lines: readonly Line[], hot: string | null): Line[] {
+  const rank = ({ job, slot }: Line) => (job === hot ? 2 : slot === BASELINE ? 1 : 0);
+  return [...lines].sort((a, b) => rank(a) - rank(b));
 }
 
-function curve(frame: Frame, line: Line, [first, last]: [number, number], colour: string): void {
+function colourOf(line: Line, colours: ChartColours): string {
+  return colourAt(colours, line.slot);
+}
+
+/** One of many grey lines has a colour while the user points at it. */
+function lineColour(line: Line, colours: ChartColours, hot: string | null): string {
+  return line.slot === GREY && line.job === hot ? colourAt(colours, 0) : colourOf(line, colours);
+}
+
+interface Looks {
+  hot: string | null;
+  /** Jobs that are drawn. */
+  count: number;
+}
+
+/** Pixels added to the width of a line, and its opacity. */
+function emphasis({ job, slot, isMean }: Line, { hot, count }: Looks): { added: number; alpha: number } {
+  const own = slot === BASELINE || isMean === true ? 0.5 : count > TOLD_APART ? -0.5 : 0;
+  if (job === hot) return { added: own + 1.25, alpha: 1 };
+  return { added: own, alpha: hot === null || slot === BASELINE ? 1 : FAINT };
+}
+
+function curve(frame: Frame, line: Line, [first, last]: [number, number], colour: string, looks: Looks): void {
   const { context, ratio } = frame;
+  const { added, alpha: opacity } = emphasis(line, looks);
   context.strokeStyle = colour;
   context.fillStyle = colour;
   const end = Math.max(first, Math.min(last, line.end));
-  const isSparse = (last - first) * 14 * ratio < frame.right - frame.left;
-  const draw = (values: Float64Array, width: number, alpha: number, withDots: boolean) => {
+  const isSparse = looks.count <= TOLD_APART && (last - first) * 14 * ratio < frame.right - frame.left;
+  const draw = (values: Float64Array, width: number, share: number, withDots: boolean) => {
+    const alpha = opacity * share;
     context.globalAlpha = alpha;
-    context.lineWidth = width * ratio;
+    context.lineWidth = (width + added) * ratio;
     context.setLineDash(dashOf(line.slot).map((part) => part * ratio));
     stroke(frame, line.x, values, first, end, withDots);
     // Repeated steps are history: faint, and joined to the point where the attempts part.

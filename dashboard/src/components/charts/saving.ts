@@ -5,9 +5,9 @@ import { type Axis, isTime } from "@/lib/axes";
 import { csv } from "@/lib/csv";
 import type { Line } from "@/lib/lines";
 import { MARK_KINDS, MARK_NAMES, type Mark } from "@/lib/marks";
-import { COLOURS, dashOf } from "@/lib/palette";
+import { dashOf } from "@/lib/palette";
 import { saveFile } from "@/lib/save-file";
-import type { ChartColours } from "./colours";
+import { type ChartColours, colourAt } from "./colours";
 import { sign } from "./paintMarks";
 import { fileName } from "./words";
 
@@ -83,7 +83,7 @@ export function savePicture(
   context.font = `${12 * ratio}px system-ui, sans-serif`;
   names.forEach(({ name, slot }, index) => {
     const y = above + canvas.height + (index + 0.5) * row;
-    context.strokeStyle = colours.curves[slot % COLOURS] as string;
+    context.strokeStyle = colourAt(colours, slot);
     context.lineWidth = 2.5 * ratio;
     context.setLineDash(dashOf(slot).map((part) => part * ratio));
     context.beginPath();
@@ -104,8 +104,9 @@ export function savePicture(
   });
 }
 
-function legend(lines: readonly Line[]): { name: string; slot: number }[] {
-  return [...new Map(lines.map(({ job, name, slot }) => [job, { name, slot }])).values()];
+/** Each drawn job, or group, once. */
+export function legend(lines: readonly Line[]): { job: string; name: string; slot: number }[] {
+  return [...new Map(lines.map(({ job, name, slot }) => [job, { job, name, slot }])).values()];
 }
 
 function jobNames(lines: readonly Line[]): string[] {

@@ -89,6 +89,7 @@ export function optionsOf({
           const most = Math.max(2, Math.floor(plot.bbox.width / ratio() / apart));
           if (axis === "wall") return wallTicks(min, max, most);
           if (isTime(axis)) return linearTicks(min, max, most, "duration");
+          if (axis === "fraction") return linearTicks(min, max, most, "number", LEAST);
           // There is no half step.
           return linearTicks(min, max, Math.max(1, Math.min(most, Math.floor(max - min))), "count", LEAST);
         },

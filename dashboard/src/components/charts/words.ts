@@ -16,6 +16,7 @@ const AXES: Readonly<Record<Axis, string>> = {
   step: "steps",
   samples: "samples",
   tokens: "tokens",
+  fraction: "the fraction of the run",
   relative: "time since the start",
   wall: "time",
 };
@@ -60,6 +61,7 @@ export function spoken({ line, index }: Reading, axis: Axis, series: Series, isN
     step: `step ${number(curve.step[index] as number)}`,
     samples: `${number(line.x[index] as number)} samples`,
     tokens: `${number(line.x[index] as number)} tokens`,
+    fraction: `${number(100 * (line.x[index] as number))} % of the run`,
     relative: `after ${duration(time - origin)}`,
     wall: moment(new Date(time * 1_000).toISOString()),
   };

@@ -5,10 +5,10 @@ import { listJobs } from "@/api/generated";
 import { usePolled } from "@/api/polling";
 import { StateBadge } from "@/components/StateBadge";
 import { useNow } from "@/components/useNow";
+import { COMPARED_MAX } from "@/lib/compared";
 import { ago } from "@/lib/format";
 import classes from "./Picker.module.css";
 import { asked, hasAll, wordsOf } from "./search";
-import { MOST_JOBS } from "./view";
 
 const ROWS = 8;
 /** Of several words the service finds one; in so many of its jobs, the newest, the others are looked for here. */
@@ -38,7 +38,7 @@ export function Picker({ chosen, onAdd }: PickerProps) {
   const found = (data?.items ?? []).filter((job) => !chosen.has(job.id) && hasAll(job, words));
   // What is not found in an answer to something else may be found in the next one.
   const isAnswered = data !== undefined && !isPlaceholderData && part === asked(words);
-  const isFull = chosen.size >= MOST_JOBS;
+  const isFull = chosen.size >= COMPARED_MAX;
   return (
     <fieldset
       className={classes.picker}
@@ -50,7 +50,7 @@ export function Picker({ chosen, onAdd }: PickerProps) {
       <input
         type="search"
         className={classes.field}
-        placeholder={isFull ? `${MOST_JOBS} jobs at most` : "Add a job by its name"}
+        placeholder={isFull ? `${COMPARED_MAX} jobs at most` : "Add a job by its name"}
         aria-label="Add a job by its name"
         disabled={isFull}
         value={search}

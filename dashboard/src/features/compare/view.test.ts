@@ -1,32 +1,36 @@
 import { expect, it } from "vitest";
-import { readComparison } from "./view";
+import { COMPARED_MAX } from "@/lib/compared";
+import { readComparison, viewIn, written } from "./view";
 
 it.each([
   [{ jobs: "a,b" }, { jobs: "a,b" }],
   [{ jobs: ["a", "b"] }, { jobs: "a,b" }],
   [{ jobs: "a, b,,a" }, { jobs: "a,b" }],
   [
-    { jobs: "a,b", hidden: "b,c" },
-    { jobs: "a,b", hidden: "b" },
+    { jobs: "a,b", hidden: "b,c", baseline: "b" },
+    { jobs: "a,b", hidden: "b", baseline: "b" },
   ],
+  [{ jobs: "a", baseline: "c", sort: "size", metric: "", group: "\0", colour: {} }, { jobs: "a" }],
   [{ jobs: 7, hidden: "a" }, { jobs: "7" }],
   [{ jobs: { a: 1 } }, {}],
   [
-    { jobs: "a", smoothing: 0.6, axis: "wall" },
-    { jobs: "a", smoothing: 0.6, axis: "wall" },
+    { jobs: "a", sort: "-setting:train.optimizer.lr", metric: "val/loss", group: "label:team", colour: "args.lr" },
+    { jobs: "a", sort: "-setting:train.optimizer.lr", metric: "val/loss", group: "label:team", colour: "args.lr" },
   ],
+  [{ jobs: "a", sort: "setting:" }, { jobs: "a" }],
   [
-    { jobs: "a", axis: "tokens", log: "train/loss" },
-    { jobs: "a", axis: "tokens", log: "train/loss" },
+    { jobs: "a", smoothing: 0.6, axis: "fraction", sort: "step" },
+    { jobs: "a", smoothing: 0.6, axis: "fraction", sort: "step" },
   ],
   [{ smoothing: 1, axis: "step" }, { axis: "step" }],
   [{ smoothing: "much", axis: 7 }, {}],
   [{}, {}],
 ])("the address %j reads %j", (search, comparison) => {
   expect(readComparison(search)).toEqual(comparison);
+  expect(written(viewIn(readComparison(search) as Record<string, unknown>))).toEqual(written(viewIn(search)));
 });
 
-it("compares 20 jobs at most", () => {
-  const jobs = Array.from({ length: 25 }, (_, index) => `job${index}`);
-  expect(readComparison({ jobs }).jobs?.toString().split(",")).toEqual(jobs.slice(0, 20));
+it("compares 200 jobs at most", () => {
+  const jobs = Array.from({ length: COMPARED_MAX + 5 }, (_, index) => `job${index}`);
+  expect(viewIn({ jobs }).jobs).toEqual(jobs.slice(0, 200));
 });

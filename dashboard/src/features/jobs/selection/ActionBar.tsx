@@ -5,6 +5,7 @@ import type { ListedJob } from "@/api/generated";
 import { useRights } from "@/api/rights";
 import { CopyButton } from "@/components/CopyButton";
 import { Failed } from "@/components/Failed";
+import { COMPARED_MAX } from "@/lib/compared";
 import { number } from "@/lib/format";
 import { counted } from "@/lib/resources";
 import { ALL_MAX, allJobs } from "../useJobs";
@@ -13,9 +14,6 @@ import classes from "./ActionBar.module.css";
 import { type Action, CANCEL, DELETE } from "./actions";
 import { EachDialog } from "./EachDialog";
 import type { Selection } from "./useSelection";
-
-/** What one comparison can show. */
-export const COMPARED_MAX = 20;
 
 interface ActionBarProps {
   view: JobsView;

@@ -25,13 +25,13 @@ describe("selected jobs", () => {
     expect(dialog.textContent).toContain("1 more of the selected belongs to another person and stays.");
   });
 
-  it("are too many to compare from 21 on", async () => {
-    const many = Array.from({ length: 21 }, (_, place) => aJob({ id: `${place}`, name: `job-${place}` }));
+  it("are too many to compare from 201 on", async () => {
+    const many = Array.from({ length: 201 }, (_, place) => aJob({ id: `${place}`, name: `job-${place}` }));
     serve((asked) => (asked.path === "/v1/jobs" ? { body: { items: many } } : { body: { jobs: [] } }));
     page();
     await row("job-0");
     fireEvent.click(screen.getByRole("checkbox", { name: "Select all jobs on this page" }));
-    expect(screen.getByText("At most 20 can be compared")).toBeTruthy();
+    expect(screen.getByText("At most 200 can be compared")).toBeTruthy();
     fireEvent.click(within(await row("job-7")).getByRole("checkbox"));
     expect(screen.getByRole("link", { name: "Compare" })).toBeTruthy();
   });

@@ -3,7 +3,7 @@ import { useNavigate } from "@tanstack/react-router";
 import { useEffect, useState } from "react";
 import type { ListedJob } from "@/api/generated";
 import { useKeys } from "@/app/keys";
-import { COMPARED_MAX } from "../selection/ActionBar";
+import { COMPARED_MAX } from "@/lib/compared";
 import type { Selection } from "../selection/useSelection";
 
 /** The id of the row at the cursor; null before the first of them. */
