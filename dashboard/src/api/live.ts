@@ -13,7 +13,8 @@ import {
   useQueryClient,
 } from "@tanstack/react-query";
 import { useEffect, useRef } from "react";
-import { appended, type Curve, coarsened, curveOf } from "@/lib/curves";
+import { coarsened } from "@/lib/coarsened";
+import { appended, type Curve, curveOf } from "@/lib/curves";
 import { hasEnded } from "@/lib/ended";
 import { type EventView, getJobLive, type JobLiveView, type JobView } from "./generated";
 import { usePolled } from "./polling";

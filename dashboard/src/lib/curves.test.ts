@@ -1,17 +1,8 @@
 import { describe, expect, it } from "vitest";
 import { bucketed, type Point, randomPoints } from "@/testing/buckets";
 import { randomFrom } from "@/testing/random";
-import {
-  appended,
-  coarsened,
-  curveOf,
-  figuresOf,
-  firstAtLeast,
-  nearestIndex,
-  refined,
-  supersededFrom,
-  xOf,
-} from "./curves";
+import { coarsened } from "./coarsened";
+import { appended, curveOf, figuresOf, firstAtLeast, nearestIndex, refined, supersededFrom, xOf } from "./curves";
 
 describe("curveOf", () => {
   it("reads the names of what is not finite", () => {

@@ -2,7 +2,7 @@
  * All metrics of one job or of several as cards, in the groups of the service: the charts of a job's page and of
  * Compare. Cards are drawn, and their points asked for, only while they are on the screen.
  */
-import { type ReactNode, useCallback, useId, useMemo, useRef, useState } from "react";
+import { type ReactNode, useId, useMemo, useState } from "react";
 import { createPortal } from "react-dom";
 import { runningKey } from "@/api/curves";
 import { jobKey } from "@/api/live";
@@ -10,19 +10,19 @@ import { type JobOfCharts, requestsFor, type Summaries, useLive, useSummaries } 
 import { Empty } from "@/components/Empty";
 import { Failed } from "@/components/Failed";
 import { Stale } from "@/components/Stale";
-import { AXES, type Axis, axesOf, isTime, perStepOf } from "@/lib/axes";
 import type { Group } from "@/lib/groups";
 import type { Look } from "@/lib/look";
 import type { Mark } from "@/lib/marks";
 import { slotsOf } from "@/lib/palette";
-import { type Described, grouped, matches, SYSTEM } from "@/lib/series";
-import { onOtherAxis, type Zoom } from "@/lib/zoom";
+import { grouped, matches, SYSTEM } from "@/lib/series";
 import { Cards } from "./Cards";
 import classes from "./Charts.module.css";
 import "./palette.css";
+import { NoMetrics } from "./NoMetrics";
 import { changeSettings, toggled, useChartSettings } from "./settings";
 import { Toolbar } from "./Toolbar";
-import { LookProvider, useLook, useLookState } from "./useLook";
+import { LookProvider, useLookState } from "./useLook";
+import { byAxis, useSameJobs, useView } from "./useView";
 
 export interface ChartsProps {
   jobs: readonly JobOfCharts[];
@@ -57,7 +57,6 @@ const NO_MARKS: readonly Mark[] = [];
 const NO_JOBS: readonly JobOfCharts[] = [];
 const NO_GROUPS: readonly Group[] = [];
 const PINNED = "pinned";
-const EXAMPLE = `echo '{"step": 0, "loss": 1.5}' >> "$LOCKSTEP_METRICS"`;
 const NO_ADDRESS: Look = {};
 const KEPT_NOWHERE = () => {};
 /** Cards of a group that are shown at first. */
@@ -84,7 +83,7 @@ function GroupedCharts({
   ...places
 }: ChartsProps) {
   const { controls, below } = places;
-  const jobs = useSame(given);
+  const jobs = useSameJobs(given);
   const live = useLive(jobs);
   const own = useSummaries(known === undefined ? jobs : NO_JOBS, live);
   const summaries = known ?? own;
@@ -111,7 +110,7 @@ function GroupedCharts({
     return (
       <div className={classes.charts}>
         <div className={classes.empty}>
-          <Nothing isLive={live.size > 0} />
+          <NoMetrics isLive={live.size > 0} />
         </div>
         {below}
       </div>
@@ -153,7 +152,7 @@ function GroupedCharts({
     <div className={classes.charts}>
       {hasOwn ? null : (
         <div className={classes.empty}>
-          <Nothing isLive={live.size > 0} />
+          <NoMetrics isLive={live.size > 0} />
         </div>
       )}
       {controls === undefined ? (
@@ -248,81 +247,4 @@ function GroupedCharts({
       {below}
     </div>
   );
-}
-
-function Nothing({ isLive }: { isLive: boolean }) {
-  if (!isLive)
-    return (
-      <Empty title="This job reported no metrics" command={EXAMPLE}>
-        <p>
-          If it kept its points for some days only, its timeline says so. A training job reports by itself; a script
-          appends lines such as this to the file that $LOCKSTEP_METRICS names:
-        </p>
-      </Empty>
-    );
-  return (
-    <Empty title="No points yet" command={EXAMPLE}>
-      <p>
-        Charts appear with the first point. A training job reports by itself; a script appends lines such as this to the
-        file that $LOCKSTEP_METRICS names:
-      </p>
-    </Empty>
-  );
-}
-
-/** What is measured by the clock, as machines are: along steps such curves would stand in one place. */
-function byAxis(all: readonly Described[], axis: Axis): { along: Axis; series: Described[] }[] {
-  const isClocked = (series: Described) => series.axis === "time" && !isTime(axis);
-  return [
-    { along: axis, series: all.filter((each) => !isClocked(each)) },
-    { along: "relative" as const, series: all.filter(isClocked) },
-  ].filter(({ series }) => series.length > 0);
-}
-
-type OnZoom = Readonly<Record<Axis, (zoom: Zoom | null) => void>>;
-
-/** Axis and zoom: the user's choice, as far as the drawn jobs support it. */
-function useView(jobs: readonly JobOfCharts[]) {
-  const { axis: wanted, zooms, change } = useLook();
-  const perStep = useMemo(() => jobs.map(perStepOf), [jobs]);
-  const axes = useMemo(() => axesOf(perStep), [perStep]);
-  const axis = axes.includes(wanted) ? wanted : "step";
-  const latest = useRef(zooms);
-  latest.current = zooms;
-  // The same functions always: cards that have nothing new are not rendered.
-  const onZoom = useMemo(() => {
-    const setter = (along: Axis) => (zoom: Zoom | null) => {
-      const { [along]: _, ...others } = latest.current;
-      change({ zooms: zoom === null ? others : { ...others, [along]: { from: zoom.from, to: zoom.to } } });
-    };
-    return Object.fromEntries(AXES.map((along) => [along, setter(along)])) as unknown as OnZoom;
-  }, [change]);
-  const onAxis = (next: Axis) => {
-    const before = zooms[axis];
-    const same = before === undefined ? null : onOtherAxis(before, axis, next, perStep);
-    change({ axis: next, zooms: same === null ? {} : { [next]: same } });
-  };
-  const onReset = useCallback(() => change({ zooms: {} }), [change]);
-  return { axis, axes, zooms, onZoom, onAxis, onReset };
-}
-
-/**
- * Keep the same list object while its contents are equal: pages create a new list on every poll,
- * which would redraw.
- */
-function useSame(jobs: readonly JobOfCharts[]): readonly JobOfCharts[] {
-  const kept = useRef(jobs);
-  const says = (list: readonly JobOfCharts[]) =>
-    JSON.stringify(
-      list.map((job) => [
-        job.id,
-        job.name,
-        job.state,
-        job.started_at ?? null,
-        job.followedAs ?? null,
-        Object.entries(perStepOf(job)),
-      ]),
-    );
-  if (kept.current !== jobs && says(kept.current) !== says(jobs)) kept.current = jobs;
-  return kept.current;
 }
