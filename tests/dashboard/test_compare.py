@@ -119,7 +119,7 @@ def test_twenty_runs_with_a_live_one_cost_little(
     live = work.endless("live")
     lockstep.at_step(live, 2)
     with visiting(browser, lockstep.url, token) as visitor:
-        visitor.go("/nodes", "Nodes")
+        visitor.go("/compare", "Compare")
         first = Traffic(visitor.page)
         page = visitor.go(address([*runs[:190:10], live]), "Compare").page
         expect(rows(page)).to_have_count(20)
