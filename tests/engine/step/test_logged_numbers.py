@@ -159,6 +159,7 @@ def test_the_plan_event_matches_the_run(pool: Pool, tmp_path: Path) -> None:
         "micro_batch_size": 3,
         "accumulation_steps": 3,
         "world_size": 2,
+        "tensor": 1,
         "steps": 12,
         "parameters": 22,
         "samples": 31,
