@@ -88,7 +88,8 @@ def run_cycle(
         thousands of rows would be written for each start; a job without a position gets one in any
         case.
     expires : bool
-        True to delete points and lines beyond their retention.
+        True to delete points and lines beyond their retention, and to compare all waits with their
+        maximum.
     remembered : Remembered, optional
         Caches of earlier cycles.
     store_timings : bool
@@ -111,7 +112,7 @@ def run_cycle(
         if lease is not None:
             timings = _agreed(session, timings, store_timings=store_timings or restored)
         # The clock may have gone forward and back between two cycles: then only the waits show it.
-        if lease is not None and (renumber or scheduler_lease.was_set_back(session)):
+        if lease is not None and (expires or scheduler_lease.was_set_back(session)):
             brought = scheduling.bring_back(session, timings)
             if brought:
                 log.warning(
