@@ -380,7 +380,7 @@ def test_row_13_guesses_from_many_addresses_keep_no_known_person_out(site: Site)
             guesses[number, answer.status_code] += 1
 
     def is_known() -> bool:
-        """Whether each address has a wrong password: a refused guess leaves it without one."""
+        """Return whether each address has a wrong password; a refused guess leaves none."""
         return all(guesses[number, 401] for number in range(100))
 
     with ThreadPoolExecutor(100) as pool:

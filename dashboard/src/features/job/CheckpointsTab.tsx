@@ -68,7 +68,7 @@ export function CheckpointsTab({ job }: { job: JobView }) {
   );
 }
 
-const STARTS = "A new job that starts from these weights; optimizer, schedule and data begin anew";
+const STARTS = "A new job that starts from these weights; optimizer, schedule and data start from the beginning";
 
 interface RowProps {
   job: JobView;

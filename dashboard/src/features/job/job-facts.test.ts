@@ -24,7 +24,7 @@ it("says of a running job how far, how long, how good and how fast it is", () =>
   expect(said({ progress: { ...PROGRESS, eta_seconds: 1_325 } }).left).toBe("22 min left");
 });
 
-it("says how long a job runs where nobody knows what is left, and that its time stands while nothing is heard", () => {
+it("has the time since the start of a job where the time left is not known, and stops it without answers", () => {
   expect(said({ progress: { ...PROGRESS, eta_seconds: null } }).elapsed).toBe("30 min 00 s elapsed");
   const silent = said({ progress: PROGRESS }, NOW);
   expect(silent.elapsed).toBe("30 min 00 s elapsed, stopped");

@@ -53,7 +53,7 @@ function stepFacts({ progress, state }: JobView): Fact[] {
   ];
 }
 
-/** What is left, or else how long it runs. While nothing is heard, its time stands, and nobody knows what is left. */
+/** Time left, or else since the start. Without answers it stops, and the time left is not known. */
 function timeFacts(job: JobView, { now, silentSince }: Time): Fact[] {
   const ended = hasEnded(job);
   const left = ended || silentSince !== null ? null : (job.progress?.eta_seconds ?? null);

@@ -19,7 +19,7 @@ describe("a row", () => {
     expect(within(await row("runs")).queryByTitle(/^starts/)).toBeNull();
   });
 
-  it("leads to the jobs of its owner, its project and its labels, and names nobody where the service does not", async () => {
+  it("leads to the jobs of its owner, its project and its labels, and has no name where the service gives none", async () => {
     page("?state=running&filter=gpt");
     const links = within(await row("runs")).getAllByRole("link");
     const search = (text: string) =>

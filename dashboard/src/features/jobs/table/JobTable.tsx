@@ -130,7 +130,7 @@ interface JobRowProps {
   isAtCursor: boolean;
 }
 
-/** The table makes its rows anew with each answer; one whose job did not change is not drawn again. */
+/** The table makes new rows with each answer; one whose job did not change is not drawn again. */
 const JobRow = memo(
   function JobRow({ row, columns, isChosen, isAtCursor }: JobRowProps) {
     return (
