@@ -39,6 +39,8 @@ class Sizes:
     """In the projects of a large team; filled once."""
     settle_seconds: float = 10.0
     """Idle, before memory is read."""
+    idle_seconds: float = 40.0
+    """Of the window in which all idle services are measured: steps of 0.025 % of a core."""
     commands: int = 5
 
 
@@ -59,5 +61,6 @@ QUICK = Sizes(
     step_time_steps=12,
     team_jobs=500,
     settle_seconds=1.0,
+    idle_seconds=1.0,
     commands=1,
 )
