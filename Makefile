@@ -141,7 +141,7 @@ contract: $(INSTALLED)  ## Run the engine's tests, note what they measure, and w
 	  $(BIN)/python docs/generate.py
 
 .PHONY: mutants
-mutants: $(INSTALLED)  ## Break 31 rules one at a time; their tests must fail (5 minutes)
+mutants: $(INSTALLED)  ## Break rules one at a time; their tests must fail (5 minutes)
 	@$(BIN)/python -m tests.mutants $(ARGS)
 
 .PHONY: test-gpu
