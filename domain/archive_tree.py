@@ -14,7 +14,10 @@ import tarfile
 from collections.abc import Collection
 from typing import Final
 
-PATH_CHARS_MAX: Final = 1_024
+NAME_BYTES_MAX: Final = 255
+"""One part of a path, as in every usual file system."""
+PATH_BYTES_MAX: Final = 2_048
+"""A path or the target of a link. The kernel's limit is 4,095 with the node's folder before it."""
 
 
 class UnsafeMemberError(Exception):
@@ -117,6 +120,12 @@ class ArchiveTree:
         outside = UnsafeMemberError(
             f"member {name!r} links to {target!r}, outside the archive's folder", name
         )
+        if not 0 < len(target.encode(errors="surrogateescape")) <= PATH_BYTES_MAX or "\0" in target:
+            raise UnsafeMemberError(
+                f"member {name!r} links to a path that is empty, has a NUL character, or is longer "
+                f"than {PATH_BYTES_MAX:,} bytes",
+                name,
+            )
         if target.startswith("/"):
             raise outside
         here = list(link[:-1])
@@ -153,16 +162,23 @@ def parts_of(name: str) -> tuple[str, ...]:
     UnicodeEncodeError
         If the name is not UTF-8: such names come as surrogates.
     """
-    name.encode()
-    if name.startswith("/"):
-        raise UnsafeMemberError(f"member {name!r} has an absolute path", name)
-    if len(name) > PATH_CHARS_MAX or "\0" in name:
+    size = len(name.encode())
+    if size > PATH_BYTES_MAX or "\0" in name:
         message = (
-            f"member {name[:80]!r}… has a path of more than {PATH_CHARS_MAX} characters, or with "
-            f"a NUL character"
+            f"member {name[:80]!r}… has a path of more than {PATH_BYTES_MAX:,} bytes, or with a "
+            f"NUL character"
         )
         raise UnsafeMemberError(message, name[:80])
+    if name.startswith("/"):
+        raise UnsafeMemberError(f"member {name!r} has an absolute path", name)
     parts = tuple(part for part in name.split("/") if part not in {"", "."})
+    long = next((part for part in parts if len(part.encode()) > NAME_BYTES_MAX), None)
+    if long is not None:
+        raise UnsafeMemberError(
+            f"member {long[:80]!r}… has a name of more than {NAME_BYTES_MAX} bytes, which no node "
+            f"can store",
+            long[:80],
+        )
     if ".." in parts:
         raise UnsafeMemberError(f"member {name!r} is outside the archive's folder", name)
     return parts

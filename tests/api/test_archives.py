@@ -63,7 +63,11 @@ def test_an_honest_folder_with_links_inside_it_is_accepted(tmp_path: Path) -> No
         (member("disk", b"", type=tarfile.BLKTYPE), "'disk' is a device"),
         (member("tty", b"", type=tarfile.CHRTYPE), "'tty' is a device"),
         (member("pipe", b"", type=tarfile.FIFOTYPE), "'pipe' is a named pipe"),
-        (member("x" * 2_000), "has a path of more than 1024 characters"),
+        (member("x/" * 1_500), "has a path of more than 2,048 bytes"),
+        (member("a/" + "x" * 256), "has a name of more than 255 bytes"),
+        (member("ü" * 128), "has a name of more than 255 bytes"),
+        (link("l", ""), "'l' links to a path that is empty"),
+        (link("l", "a/" * 2_100 + "x"), "'l' links to a path that is empty, has a NUL"),
     ],
     ids=lambda value: value[0].name[:20] if isinstance(value, tuple) else "",
 )
