@@ -332,7 +332,8 @@ class JobSpec(Section):
             )
             gpus = self.resources.gpus
             fewest = self.world_size() if isinstance(gpus, int) else gpus.min
-            self.train.strategy.check_ranks(fewest, self.world_size())
+            unit = self.train.parallel.ranks_per_copy
+            self.train.strategy.check_ranks(fewest, self.world_size(), unit)
         return self
 
     def needs(self) -> list[str]:

@@ -99,12 +99,6 @@ def _unsupported(train: Train) -> Iterator[FieldError]:
             "the low rank of a slice of a weight depends on tensor",
             "use compression: bf16, or none",
         ),
-        (
-            "strategy/shard",
-            strategy.shard,
-            "copies of sharded slices (shard) are not available yet",
-            "omit shard: then all copies share one sharded model",
-        ),
         ("compile", train.compile or None, "not available yet", "set compile: false"),
         (
             "batch/micro_size",

@@ -55,7 +55,8 @@ class Strategy(Section):
     shard: Annotated[int, Field(ge=2, le=limits.WORLD_SIZE_MAX), NO_BOOL] | None = None
     """``fsdp``: ranks that keep one copy of the model together, neighbours in rank order. The
     number of ranks is a multiple of it, and the gradients of the copies are summed. Null keeps one
-    copy on all ranks, as any number does that is not smaller."""
+    copy on all ranks, as any number does that is not smaller. With ``parallel.tensor`` ranks with
+    the same slices are counted: the copies of the model."""
     reduce: Literal["each_micro_batch"] | None = None
     """``fsdp``: ``each_micro_batch`` reduces the gradient after every micro-batch, so that a rank
     keeps its part of it alone, for more messages. Null reduces once per step, and keeps a gradient
@@ -122,22 +123,34 @@ class Strategy(Section):
                 ("train", "strategy", "name"), found, "set name: ddp, which supports both"
             )
 
-    def check_ranks(self, fewest: int, most: int) -> None:
-        """Raise where some number of ranks is no multiple of ``shard``."""
-        odd = [ranks for ranks in range(fewest, most + 1) if not self.divides(ranks)]
+    def check_ranks(self, fewest: int, most: int, unit: int = 1) -> None:
+        """Raise where some number of ranks is no multiple of ``shard``.
+
+        Parameters
+        ----------
+        fewest, most : int
+            Bounds of the ranks.
+        unit : int
+            Ranks that hold one copy of the model's layers together. Then the copies are counted.
+        """
+        odd = [
+            copies for copies in range(fewest // unit, most // unit + 1) if not self.divides(copies)
+        ]
         if odd:
             assert self.shard is not None
             below = odd[0] - odd[0] % self.shard
+            what = "ranks" if unit == 1 else f"copies on {odd[0] * unit} ranks ({unit} each)"
             raise at_field(
                 ("train", "strategy", "shard"),
-                f"is {self.shard}, and {odd[0]} ranks are no multiple of it, so a copy of the "
-                "model would be incomplete",
-                f"request {below} or {below + self.shard} gpus, or set another shard",
+                f"is {self.shard}, and {odd[0]} {what} are no multiple of it, so a sharded copy of "
+                "the model would be incomplete",
+                f"request {below * unit} or {(below + self.shard) * unit} gpus, or set another "
+                "shard",
                 show=False,
             )
 
     def divides(self, ranks: int) -> bool:
-        """Return whether each copy of the model is complete on this number of ranks."""
+        """Return whether each sharded copy is complete on this number of ranks with one slice."""
         return self.shard is None or ranks <= self.shard or ranks % self.shard == 0
 
     @property

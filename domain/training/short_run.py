@@ -34,13 +34,15 @@ def short_document(
     short["resources"] = {**(short.get("resources") or {}), "gpus": gpus}
     short["train"].pop("epochs", None)
     short["train"] |= {"steps": steps, "checkpoint": {}, "eval": {}, "log_every_steps": 1}
-    strategy = short["train"].get("strategy")
-    shard = strategy.get("shard") if isinstance(strategy, dict) else None
-    if isinstance(shard, int) and shard and gpus % shard:
-        del strategy["shard"]  # One copy on all ranks has the same numbers.
     parallel = short["train"].get("parallel")
     cut = [parallel.get(name) for name in ("tensor", "pipeline")] if parallel else []
-    if gpus % prod(each for each in cut if isinstance(each, int) and each > 0):
+    unit = prod(each for each in cut if isinstance(each, int) and each > 0)
+    if gpus % unit:
         del short["train"]["parallel"]  # A whole model on each rank has the same numbers.
+        unit = 1
+    strategy = short["train"].get("strategy")
+    shard = strategy.get("shard") if isinstance(strategy, dict) else None
+    if isinstance(shard, int) and shard and (gpus // unit) % shard:
+        del strategy["shard"]  # One copy on all ranks has the same numbers.
     short["labels"] = {**(short.get("labels") or {}), purpose: name[:255]}
     return short

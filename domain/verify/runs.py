@@ -73,7 +73,7 @@ class Runs:
         document = short_document(
             self.document,
             purpose=PURPOSE,
-            suffix=f"{suffix}-{layout}",
+            suffix=f"{suffix}-{layout.label}",
             gpus=layout.world_size,
             steps=self.steps,
         )

@@ -23,7 +23,7 @@ from lockstep.domain.verify.compare import (
     excess,
     tolerance,
 )
-from lockstep.domain.verify.layouts import Layout
+from lockstep.domain.verify.layouts import CopyCut, Layout
 from lockstep.domain.verify.runs import Run, Runs
 
 BATCH_DEPENDENT: Final = (
@@ -61,7 +61,8 @@ class Verification:
         self.twin: Difference | None = None
         self.complete = False
         """True once all runs were made."""
-        self._layouts, self._runs = layouts, Runs(document, steps)
+        self._layouts = CopyCut.of(document).applied(layouts)
+        self._runs = Runs(document, steps)
         train = read_spec(document).train
         assert train is not None, "a script has no layouts"
         self._strategy = train.strategy

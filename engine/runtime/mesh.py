@@ -76,6 +76,7 @@ def _data_ranks(ranks: Ranks, layout: RankLayout, place: RankPlace) -> Ranks:
     """Return the ranks with the same slices, as strategies see them."""
     if layout.copies == 1:
         return Ranks(local_rank=ranks.local_rank, device=ranks.device, patience=ranks.patience)
+    names = _processes(ranks)
     device_groups = _groups(ranks, layout.data_groups(), None)
     host_groups = device_groups
     if is_accelerator(ranks.device):
@@ -87,6 +88,7 @@ def _data_ranks(ranks: Ranks, layout: RankLayout, place: RankPlace) -> Ranks:
         host_group=_member_of(host_groups, ranks.rank),
         device_group=_member_of(device_groups, ranks.rank),
         stream_group=None,
+        alike=tuple(tuple(names[rank] for rank in members) for members in layout.data_groups()),
     )
 
 
@@ -98,8 +100,7 @@ def _groups(ranks: Ranks, members: list[tuple[int, ...]], backend: str | None) -
     """Make groups, in the same order on all ranks. A group of all ranks is there already."""
     if len(members) == 1:
         return [(members[0], ranks.device_group)]
-    assert ranks.device_group is not None, "several ranks have a group"
-    names = dist.get_process_group_ranks(ranks.device_group)
+    names = _processes(ranks)
     return [
         (
             each,
@@ -107,6 +108,12 @@ def _groups(ranks: Ranks, members: list[tuple[int, ...]], backend: str | None) -
         )
         for each in members
     ]
+
+
+def _processes(ranks: Ranks) -> list[int]:
+    """Return the process of each rank, as torch counts them."""
+    assert ranks.device_group is not None, "several ranks have a group"
+    return dist.get_process_group_ranks(ranks.device_group)
 
 
 def _member_of(groups: Groups, rank: int) -> dist.ProcessGroup | None:

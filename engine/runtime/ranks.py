@@ -89,6 +89,9 @@ class Ranks:
     None where rank 0 holds the whole state."""
     patience: timedelta | None = None
     """Timeout of further groups; None takes torch's own."""
+    alike: tuple[tuple[int, ...], ...] = ()
+    """Processes of this group, and of each that trains other slices of the model; empty without a
+    cut."""
 
     @property
     def first(self) -> bool:
@@ -104,6 +107,25 @@ class Ranks:
         """Add up a device tensor over all ranks, in place. All ranks must call this."""
         if self.device_group is not None:
             dist.all_reduce(vector, group=self.device_group)
+
+    def part(self, divide: Callable[[list[int]], list[list[int]]]) -> dist.ProcessGroup:
+        """Return the group of a part of these ranks, more than one. All ranks must call this.
+
+        Those with other slices of the model, too: every process makes every group, in one order.
+
+        Parameters
+        ----------
+        divide : callable
+            Returns the parts of a list of processes, each process in one of them.
+        """
+        assert self.device_group is not None, "several ranks have a group"
+        every = self.alike or (tuple(dist.get_process_group_ranks(self.device_group)),)
+        found: dist.ProcessGroup | None = None
+        for members in (part for alike in every for part in divide(list(alike))):
+            group = dist.new_group(members, timeout=self.patience)
+            found = group if dist.get_rank() in members else found
+        assert found is not None, "each process is in one part"
+        return found
 
     def from_first(self, value: P) -> P:
         """Rank 0's value, on every rank. All ranks must call this.

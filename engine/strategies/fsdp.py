@@ -234,22 +234,17 @@ class FSDP(Strategy):
                 f"strategy fsdp with shard {shard} needs a multiple of {shard} ranks, and the run "
                 f"has {self.ranks.world_size}: start another number, or set another shard",
             )
-        rows = torch.tensor(dist.get_process_group_ranks(whole)).view(-1, shard)
-        # In the same order on all ranks.
-        of_one_copy = [self._group(row) for row in rows]
-        of_one_part = [self._group(column) for column in rows.T]
-        copy, part = divmod(self.ranks.rank, shard)
-        self._of_one_copy = of_one_copy[copy]
+        copies = self.ranks.world_size // shard
+        self._of_one_copy = self.ranks.part(
+            lambda ranks: [ranks[copy * shard : (copy + 1) * shard] for copy in range(copies)]
+        )
+        of_one_part = self.ranks.part(lambda ranks: [ranks[part::shard] for part in range(shard)])
         return DeviceMesh.from_group(
-            [of_one_part[part], of_one_copy[copy]],
+            [of_one_part, self._of_one_copy],
             self.ranks.device.type,
-            mesh=rows,
+            mesh=torch.tensor(dist.get_process_group_ranks(whole)).view(-1, shard),
             mesh_dim_names=("copies", "ranks"),
         )
-
-    def _group(self, members: Tensor) -> dist.ProcessGroup:
-        group: dist.ProcessGroup = dist.new_group(members.tolist(), timeout=self.ranks.patience)
-        return group
 
     def _watch_arrivals(
         self, unit: nn.Module, indices: Mapping[nn.Parameter, int], inner: set[nn.Module]

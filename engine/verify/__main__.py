@@ -19,7 +19,7 @@ import torch
 
 from lockstep.domain.errors import LockstepError
 from lockstep.domain.verify import report
-from lockstep.domain.verify.layouts import DEFAULT, Layout, read_layouts
+from lockstep.domain.verify.layouts import DEFAULT, CopyCut, Layout, read_layouts
 from lockstep.domain.verify.runs import STEPS_MIN
 from lockstep.domain.verify.session import Verification
 from lockstep.engine.runtime import failure_text
@@ -38,8 +38,10 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     kind = kind_here()
     try:
-        layouts = read_layouts(options.layouts)
+        layouts = read_layouts(options.layouts or DEFAULT)
         document, code = read_alone(options.file, options.code)
+        if options.layouts is None:
+            layouts = read_layouts(CopyCut.of(document).default)
         _require_fit(layouts, document["train"]["batch"]["size"], "samples in a batch")
         if is_accelerator(torch.device(kind)):
             count = torch.get_device_module(kind).device_count()
@@ -97,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("file", type=Path, help="YAML file of a job")
     parser.add_argument("--steps", type=_steps, default=20, help="optimizer steps of each run")
-    parser.add_argument("--layouts", default=DEFAULT, help=f"ranks x micro-batch ({DEFAULT})")
+    parser.add_argument("--layouts", help=f"ranks x micro-batch ({DEFAULT})")
     parser.add_argument("--code", type=Path, help="folder of the code (default: of the file)")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     return parser

@@ -6,6 +6,7 @@ from itertools import product
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.spec.parallel import check_parallel
@@ -88,7 +89,6 @@ TWO = {"tensor": 2}
         ({"gpus": {"min": 2, "max": 5}}, {"parallel": TWO}, "/resources/gpus/max: expected"),
         ({"gpus": 6, "nodes": 2}, {"parallel": TWO}, "a tensor group stays inside one node: expected a multiple of tensor (2) per node"),
         ({"gpus": 2}, {"parallel": TWO, "strategy": {"name": "zero1"}}, "zero1 needs the whole model"),
-        ({"gpus": 2}, {"parallel": TWO, "strategy": {"name": "fsdp", "shard": 2}}, "/train/strategy/shard: "),
         ({"gpus": 2}, {"parallel": TWO, "strategy": {"compression": "powersgd"}, "steps": 300}, "depends on tensor"),
         ({"gpus": 2}, {"parallel": TWO, "compile": True}, "/train/compile: "),
         ({"gpus": 2}, {"parallel": TWO, "batch": {"size": 8}}, "/train/batch/micro_size: "),
@@ -111,10 +111,32 @@ def test_a_cut_that_cannot_be_is_refused_with_the_numbers(
         ({"gpus": 4}, {"parallel": TWO}),
         ({"gpus": 8, "nodes": 2}, {"parallel": {"tensor": 4}, "strategy": {"name": "fsdp"}}),
         ({"gpus": 2}, {"parallel": TWO, "strategy": {"compression": "bf16"}}),
+        ({"gpus": 8}, {"parallel": TWO, "strategy": {"name": "fsdp", "shard": 2}}),
+        ({"gpus": 4}, {"parallel": TWO, "strategy": {"name": "fsdp", "shard": 4}}),
     ],
 )
 def test_other_layouts_are_accepted(resources: dict[str, Any], train: dict[str, Any]) -> None:
     assert refusals(resources, **train) == []
+
+
+@pytest.mark.parametrize("pipeline", [None, 2])
+def test_copies_that_do_not_divide_into_shards_are_refused(pipeline: int | None) -> None:
+    unit = 2 * (pipeline or 1)
+    for copies in range(1, 9):
+        train = {
+            "parallel": {"tensor": 2, "pipeline": pipeline},
+            "strategy": {"name": "fsdp", "shard": 3},
+            "batch/size": 64,
+        }
+        if copies <= 3 or copies % 3 == 0:
+            assert refusals({"gpus": copies * unit}, **train) == []
+            continue
+        with pytest.raises(ValidationError) as seen:
+            refusals({"gpus": copies * unit}, **train)
+        found = str(seen.value.errors()[0])
+        assert f"is 3, and {copies} copies on {copies * unit} ranks ({unit} each)" in found
+        below = copies // 3 * 3
+        assert f"request {below * unit} or {(below + 3) * unit} gpus" in found
 
 
 def test_the_copies_of_the_model_share_the_batch() -> None:

@@ -18,7 +18,7 @@ from lockstep.domain.spec.reading import read_spec
 from lockstep.domain.training.short_run import short_document
 from lockstep.domain.verify import report
 from lockstep.domain.verify.compare import Result, difference, excess, tolerance
-from lockstep.domain.verify.layouts import Layout, fitting, read_layouts
+from lockstep.domain.verify.layouts import CopyCut, Layout, fitting, read_layouts
 from lockstep.domain.verify.orders import read_order
 from lockstep.domain.verify.runs import Run
 from lockstep.domain.verify.session import BATCH_DEPENDENT, Verification
@@ -57,8 +57,31 @@ def made(**results: Result) -> Verification:
 
 def test_layouts_are_read_and_fit_the_devices() -> None:
     found = read_layouts("1x8, 2x4,3x2")
-    assert found == [(1, 8), (2, 4), (3, 2)]
+    assert [each[:2] for each in found] == [(1, 8), (2, 4), (3, 2)]
     assert [str(each) for each in fitting(found, 2)] == ["1x8", "2x4", "2x2"]
+
+
+@pytest.mark.parametrize(
+    ("parallel", "default", "on_five"),
+    [
+        (None, "1x8,2x4,3x2", "1x8, 2x4, 3x2"),
+        ({"tensor": 1}, "1x8,2x4,3x2", "1x8, 2x4, 3x2"),
+        ({"tensor": 2}, "2x8,4x4,1x8", "2x8 tensor 2, 4x4 tensor 2, 1x8"),
+        ({"tensor": 4}, "4x8,8x4,1x8", "4x8 tensor 4, 4x4 tensor 4, 1x8"),
+        (
+            {"tensor": 2, "pipeline": 3},
+            "6x8,12x4,1x8",
+            "6x8 tensor 2, pipeline 3; 6x4 tensor 2, pipeline 3; 1x8",
+        ),
+    ],
+)
+def test_a_cut_is_verified_on_whole_copies_and_against_one_rank(
+    parallel: Any, default: str, on_five: str
+) -> None:
+    cut = CopyCut.of({"train": {"parallel": parallel}})
+    assert cut.default == default
+    chosen = cut.applied(fitting(read_layouts(default), 5, cut.unit))
+    assert [str(each) for each in chosen] == on_five.split("; " if ";" in on_five else ", ")
 
 
 @pytest.mark.parametrize("text", ["1x8", "1x8,1x8", "1x8,2", "0x8,1x8", "1x8,", ""])
@@ -84,6 +107,15 @@ def test_a_short_run_cuts_the_model_where_its_ranks_complete_a_copy(gpus: int, k
     document["train"] = {**examples.SPEC["train"], "parallel": {"tensor": 2, "pipeline": None}}
     short = short_document(document, purpose="p", suffix="s", gpus=gpus, steps=2)
     assert ("parallel" in short["train"]) == kept
+
+
+@pytest.mark.parametrize(("gpus", "shard"), [(1, None), (2, None), (4, 2), (6, None), (8, 2)])
+def test_a_short_run_shards_the_copies_of_a_cut_model(gpus: int, shard: int | None) -> None:
+    strategy, parallel = {"name": "fsdp", "shard": 2}, {"tensor": 2, "pipeline": None}
+    document: dict[str, Any] = {**examples.SPEC}
+    document["train"] = {**examples.SPEC["train"], "strategy": strategy, "parallel": parallel}
+    short = short_document(document, purpose="p", suffix="s", gpus=gpus, steps=2)
+    assert short["train"]["strategy"].get("shard") == shard
 
 
 def test_every_run_is_a_spec_of_the_same_batch_with_its_order() -> None:

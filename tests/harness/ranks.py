@@ -40,7 +40,7 @@ from tests.harness.processes import free_port, until
 SIZE = 4
 START_SECONDS = 120.0
 CASE_SECONDS = 120.0
-START = "import sys; from tests.harness.ranks import fork; fork(sys.argv[1], sys.argv[2])"
+START = "import sys; from tests.harness.ranks import fork; fork(sys.argv[1], sys.argv[2], int(sys.argv[3]))"
 HEAVY = (
     "torch._dynamo",
     "torch.distributed.fsdp",
@@ -55,8 +55,8 @@ rank."""
 class Pool:
     """Parent's side of the pool."""
 
-    def __init__(self, folder: Path):
-        self._folder = folder
+    def __init__(self, folder: Path, size: int = SIZE):
+        self._folder, self._size = folder, size
         self._starts = 0
         self._start()
 
@@ -66,13 +66,20 @@ class Pool:
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
         self._listener = Listener(address, family="AF_UNIX")
         self._parent = subprocess.Popen(
-            [sys.executable, "-c", START, address, str(self._folder / f"store{self._starts}")],
+            [
+                sys.executable,
+                "-c",
+                START,
+                address,
+                str(self._folder / f"store{self._starts}"),
+                str(self._size),
+            ],
             env=environment,
             cwd=Path(__file__).parents[2],
             start_new_session=True,  # for a common process group
         )
         self._connections: dict[int, Connection] = {}
-        for _ in range(SIZE):
+        for _ in range(self._size):
             connection = self._listener.accept()
             self._connections[receive(connection)] = connection
 
@@ -140,7 +147,7 @@ class Raised:
         self.error, self.text = error, traceback.format_exc()
 
 
-def fork(address: str, store: str) -> None:
+def fork(address: str, store: str, size: int) -> None:
     """Run the parent of the ranks until all have ended. It has no threads: importing starts
     none."""
     import torch
@@ -150,19 +157,19 @@ def fork(address: str, store: str) -> None:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()  # As the launcher does: a collection in a rank skips what was imported.
-    for rank in range(SIZE):
+    for rank in range(size):
         if os.fork() == 0:
             try:
-                serve(address, rank, store)
+                serve(address, rank, store, size)
             except BaseException:  # noqa: BLE001 - a fork must not start the other ranks
                 traceback.print_exc()
             finally:
                 os._exit(1)
-    for _ in range(SIZE):
+    for _ in range(size):
         os.wait()
 
 
-def serve(address: str, rank: int, store: str) -> None:
+def serve(address: str, rank: int, store: str, count: int) -> None:
     """Run the child's side: one rank."""
     import torch.distributed as dist
 
@@ -170,9 +177,9 @@ def serve(address: str, rank: int, store: str) -> None:
 
     faulthandler.register(signal.SIGUSR1, file=sys.stdout)
 
-    dist.init_process_group("gloo", store=dist.FileStore(store, SIZE), rank=rank, world_size=SIZE)
+    dist.init_process_group("gloo", store=dist.FileStore(store, count), rank=rank, world_size=count)
     groups, streams = (
-        {size: dist.new_group(list(range(size))) for size in range(2, SIZE + 1)} for _ in range(2)
+        {size: dist.new_group(list(range(size))) for size in range(2, count + 1)} for _ in range(2)
     )
     with Client(address, family="AF_UNIX") as connection:
         send(connection, rank)

@@ -16,11 +16,10 @@ from cyclopts import Parameter
 from lockstep.cli.common import Code, Connection, File, Flag, Output, Settings, say
 from lockstep.cli.text import output as out
 from lockstep.client.errors import ExitCode, UsageError
-from lockstep.domain.verify.layouts import DEFAULT
 
 if TYPE_CHECKING:
     from lockstep.client.api import Client
-    from lockstep.domain.verify.layouts import Layout
+    from lockstep.domain.verify.layouts import CopyCut, Layout
     from lockstep.domain.verify.session import Verification
 
 
@@ -53,7 +52,8 @@ def verify(
         Optimizer steps of each run, at least 4.
     layouts
         Ranks x micro-batch, separated by commas. By default 1x8,2x4,3x2, with as many ranks as the
-        largest node has devices.
+        largest node has devices. Of a model cut over N ranks (train.parallel) Nx8,2Nx4,1x8: ranks
+        that complete copies keep the cut, and others have a whole model each.
     code
         Folder with the job's code.
     settings
@@ -66,6 +66,7 @@ def verify(
     from lockstep.cli.jobs.submit import prepared, send, tell_left_out
     from lockstep.client.verifying import ServiceRuns
     from lockstep.domain.verify import report
+    from lockstep.domain.verify.layouts import DEFAULT, CopyCut
     from lockstep.domain.verify.session import Verification
 
     given = _layouts(layouts or DEFAULT, steps)
@@ -76,7 +77,7 @@ def verify(
         if archive is not None:
             send(client, archive, say)
             tell_left_out(archive, say, verbose=False)
-        chosen = given if layouts else _fitting(client, given)
+        chosen = given if layouts else _fitting(client, CopyCut.of(spec.document), steps)
         done = Verification(spec.document, chosen, steps)
         for run in done.layouts():
             client.plan(run.document)  # Refused now, not after minutes.
@@ -106,12 +107,13 @@ def _layouts(text: str, steps: int) -> list[Layout]:
         raise UsageError(f"--layouts: {error}") from None
 
 
-def _fitting(client: Client, layouts: list[Layout]) -> list[Layout]:
-    """The layouts with no more ranks than the largest node has devices."""
+def _fitting(client: Client, cut: CopyCut, steps: int) -> list[Layout]:
+    """The default layouts, with no more ranks than the largest node has devices."""
     from lockstep.domain.verify.layouts import fitting
 
+    layouts = _layouts(cut.default, steps)
     most = max((len(node.devices) for node in client.nodes()), default=0)
-    chosen = fitting(layouts, most) if most else layouts
+    chosen = fitting(layouts, most, cut.unit) if most else layouts
     if chosen != layouts:
         say(
             f"the largest node has {most} devices, so the layouts are {', '.join(map(str, chosen))}"

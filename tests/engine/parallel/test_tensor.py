@@ -29,7 +29,12 @@ RAGGED = {"batch": {"size": 9, "micro_size": 2}, "steps": None, "epochs": 6}
 
 
 def layout(tensor: int, strategy: str = "ddp") -> dict[str, Any]:
-    return {"parallel": {"tensor": tensor}, "strategy": {"name": strategy}}
+    """Return the fields of a layout; ``fsdp 2`` has two ranks per sharded copy."""
+    name, _, shard = strategy.partition(" ")
+    return {
+        "parallel": {"tensor": tensor},
+        "strategy": {"name": name, "shard": int(shard) if shard else None},
+    }
 
 
 def run(
@@ -85,6 +90,7 @@ def compared(found: Expected, settings: dict[str, Any]) -> tuple[Expected, Expec
         (1, 4, "ddp", RAGGED),
         (1, 2, "fsdp", {}),
         (2, 2, "fsdp", RAGGED),
+        (2, 2, "fsdp 2", {}),
         (2, 2, "manual", {}),
     ],
     ids=str,

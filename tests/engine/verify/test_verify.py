@@ -54,6 +54,9 @@ class Fit(Task):
     def dataset(self, split):
         return Points()
 
+    def tensor_plan(self, model):
+        return {"0": "colwise", "2": "rowwise"}
+
     def loss(self, model, batch):
         x, y = batch
         loss = ((model(x).squeeze(-1) - y) ** 2).sum()
@@ -61,13 +64,20 @@ class Fit(Task):
 '''
 
 
-def document(folder: Path, **args: Any) -> dict[str, Any]:
+def document(folder: Path, tensor: int | None = None, **args: Any) -> dict[str, Any]:
     (folder / "fit.py").write_text(TASK)
     return {
         "name": "fit",
         "kind": "train",
         "code": {"path": str(folder)},
-        "train": {"task": "fit.py:Fit", "task_args": args, "batch": {"size": 8}, "steps": 400},
+        "resources": {"gpus": tensor or 1},
+        "train": {
+            "task": "fit.py:Fit",
+            "task_args": args,
+            "batch": {"size": 8, "micro_size": 8},
+            "steps": 400,
+            "parallel": {"tensor": tensor},
+        },
     }
 
 
@@ -104,6 +114,20 @@ def test_a_right_task_agrees_in_every_layout_and_after_a_kill(
     assert killed == {"loss": 0.0, "gradient": 0.0, "weights": 0.0}
     assert moved["weights"] < 1e-14
     assert all(limit < 1e-11 for limit in found["tolerance"].values())
+
+
+def test_a_cut_model_agrees_with_a_whole_one_and_after_a_kill(
+    verify: Callable[..., tuple[int, Any]],
+) -> None:
+    code, found = verify("2x8,4x2,1x8", tensor=2)
+    assert (code, found["agrees"], found["reference"]) == (0, True, "2x8 tensor 2")
+    assert [run["layout"] for run in found["runs"]] == [
+        f"{each} tensor 2" if each != "1x8" else each
+        for each in ("2x8", "2x8", "4x2", "1x8", "2x8", "4x2")
+    ]
+    _, copies, whole, killed, moved = [run["difference"] for run in found["runs"][1:]]
+    assert killed == {"loss": 0.0, "gradient": 0.0, "weights": 0.0}
+    assert max(each["weights"] for each in (copies, whole, moved)) < 1e-14
 
 
 def test_a_schedule_of_calls_is_found_by_another_number_of_micro_batches(

@@ -3393,7 +3393,8 @@ export type Strategy = {
      *
      * ``fsdp``: ranks that keep one copy of the model together, neighbours in rank order. The
      * number of ranks is a multiple of it, and the gradients of the copies are summed. Null keeps one
-     * copy on all ranks, as any number does that is not smaller.
+     * copy on all ranks, as any number does that is not smaller. With ``parallel.tensor`` ranks with
+     * the same slices are counted: the copies of the model.
      */
     shard?: number | null;
     /**

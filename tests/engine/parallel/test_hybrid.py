@@ -1,0 +1,65 @@
+"""Sharded copies of slices: two tensor ranks, two ranks per copy, two copies, on eight ranks."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.engine.parallel import parallel_cases as cases
+from tests.engine.parallel.test_tensor import (
+    SETTINGS,
+    check,
+    compared,
+    layout,
+    observed,
+    run,
+)
+from tests.engine.reference import distance
+from tests.engine.spool import events
+from tests.harness.ranks import Pool
+
+HYBRID = "fsdp 2"
+SHORT = {"batch": {"size": 9, "micro_size": 1}, "steps": None, "epochs": 1}
+"""31 samples: three batches of nine, with empty micro-batches on three of four copies, and one of
+four."""
+
+
+@pytest.fixture(scope="module")
+def eight(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
+    running = Pool(tmp_path_factory.mktemp("eight"), 8)
+    yield running
+    running.close()
+
+
+@pytest.mark.parametrize("reduce", [None, "each_micro_batch"])
+def test_sharded_copies_of_a_cut_model_train_as_a_plain_loop(
+    eight: Pool, tmp_path: Path, reduce: str | None
+) -> None:
+    more = SHORT | layout(2, HYBRID)
+    more["strategy"] = {**more["strategy"], "reduce": reduce}
+    check(*compared(run(eight, tmp_path, 4, 2, **more), more))
+    assert events(tmp_path, "warning") == []
+
+
+def test_a_run_resumes_from_and_on_sharded_copies(eight: Pool, tmp_path: Path) -> None:
+    settings = SETTINGS | {"steps": 4, "checkpoint": {"every_steps": 2}}
+    whole = tmp_path / "whole"
+    eight.run(cases.train, settings | layout(2, HYBRID), whole, world_size=8)
+    expected = observed(whole).weights
+    for copies, tensor, name in ((4, 2, HYBRID), (4, 1, HYBRID), (1, 2, "ddp")):
+        folder = tmp_path / f"{copies}{tensor}{name}"
+        shutil.copytree(whole / "checkpoints/step-00000002", folder / "resume")
+        eight.run(cases.train, settings | layout(tensor, name), folder, world_size=copies * tensor)
+        found, same = observed(folder).weights, (copies, tensor) == (4, 2)
+        assert distance(found, expected) <= 1e-12, folder.name
+        assert [event["exact"] for event in events(folder, "resumed")] == [same]
+        if same:
+            assert all(torch.equal(found[key], expected[key]) for key in expected)
+            written = [
+                each / "checkpoints/step-00000004/state.safetensors" for each in (folder, whole)
+            ]
+            assert written[0].read_bytes() == written[1].read_bytes()
