@@ -15,6 +15,7 @@ from lockstep.domain.rights import Within
 from lockstep.storage.attempts import nodes
 from lockstep.storage.db.database import Database
 from lockstep.storage.jobs import change_feed, jobs
+from lockstep.storage.jobs.listing import PageMark
 
 
 class JobVersion(NamedTuple):
@@ -33,7 +34,6 @@ def read(
     reference: str,
     *,
     among: Within,
-    points: bool = False,
 ) -> JobVersion:
     """Return the version of the job of a reference.
 
@@ -44,9 +44,6 @@ def read(
     reference : str
     among : Within
         Projects that the reader may read.
-    points : bool
-        True if the answer has points of a job that was never placed, too: it may have inherited
-        them.
 
     Raises
     ------
@@ -57,9 +54,39 @@ def read(
         mark = jobs.mark(look, reference, among=among)
         known = nodes.any_ever(look) if mark.is_unseen else None
     batches = {}
-    if mark.was_placed or points:
+    if mark.was_placed:
         with database.look_series() as look:
             batches = change_feed.counts(look, [mark.id])
+    return _version(estimates, mark, batches.get(mark.id, 0), known, among)
+
+
+class FollowedVersion(NamedTuple):
+    """Version of a job, its points and its events."""
+
+    job: JobVersion
+    newest_event: int
+    """Its id; 0 without an event."""
+
+
+def followed(
+    database: Database, estimates: Estimates, reference: str, *, among: Within
+) -> FollowedVersion:
+    """Return the version of a job with its points and events.
+
+    A job that was never placed may have inherited points. The parameters and errors are those of
+    :func:`read`.
+    """
+    found = change_feed.of_job(database, reference, among=among)
+    known = found.any_node if found.job.is_unseen else None
+    version = _version(estimates, found.job, found.batches, known, among)
+    parts = (*version.parts, found.newest_event)
+    return FollowedVersion(version._replace(parts=parts), found.newest_event)
+
+
+def _version(
+    estimates: Estimates, mark: PageMark, batches: int, known: bool | None, among: Within
+) -> JobVersion:
+    """``known`` is part of the answer for a job that the scheduler has not examined yet."""
     starts = starts_of(estimates, [mark])
-    version = job_tag(mark, batches.get(mark.id, 0))
+    version = job_tag(mark, batches)
     return JobVersion(mark.id, starts, (*version, known, starts.get(mark.id), *tags.seen_by(among)))

@@ -116,12 +116,10 @@ def live(
     grant: Reads,
 ) -> Response:
     before = None if asked.since is None else _LiveCursor.read(asked.since)
-    version = versions.read(
-        app_state.database, app_state.estimates, reference, among=grant.readable, points=True
+    version, newest = versions.followed(
+        app_state.database, app_state.estimates, reference, among=grant.readable
     )
-    with app_state.database.look_jobs() as look:
-        newest = events.newest_id(look, version.id)
-    tag = conditional.tag_of(*version.parts, newest)
+    tag = conditional.tag_of(*version.parts)
     if (same := conditional.unchanged(request, tag)) is not None:
         return same
     if before is not None and (

@@ -150,6 +150,11 @@ class Database:
         """
         return self._look("series")
 
+    @property
+    def can_join(self) -> bool:
+        """True if one statement can read both databases (:meth:`look_lists`)."""
+        return self._lists is not self._jobs or self._series is self._jobs
+
     @contextmanager
     def look_lists(self) -> Iterator[Connection]:
         """Return a read-only connection to the tables of both databases.
@@ -159,7 +164,7 @@ class Database:
         LockstepError
             ``INVALID`` if they are two PostgreSQL databases.
         """
-        if self._lists is self._jobs and self._series is not self._jobs:
+        if not self.can_join:
             raise LockstepError(
                 ErrorCode.INVALID,
                 "jobs cannot be filtered or sorted by metrics and progress: the series are in "

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 import uuid_utils
-from sqlalchemy import Connection, Select, bindparam, insert, select
+from sqlalchemy import Connection, Row, Select, bindparam, insert, select
 from sqlalchemy.orm import Session
 
 from lockstep.domain.errors import ErrorCode, LockstepError
@@ -214,19 +214,33 @@ def mark(connection: Connection, reference: str, *, among: Within) -> listing.Pa
     LockstepError
         As :func:`find`.
     """
-    marked = _marked(among)
+    return listing.PageMark(*marked_row(connection, marked(among), reference, among=among))
+
+
+def marked_row(
+    connection: Connection, marked: Select[*tuple[Any, ...]], reference: str, *, among: Within
+) -> Row[*tuple[Any, ...]]:
+    """Return the row of a statement such as :func:`marked` for the job of a reference.
+
+    Raises
+    ------
+    LockstepError
+        As :func:`find`.
+    """
     row = connection.execute(marked, {"job_id": reference}).one_or_none()
     if row is None:
         with Session(connection) as session:
             found = find(session, reference, among=among)
         row = connection.execute(marked, {"job_id": found.id}).one()
-    return listing.PageMark(*row)
+    return row
 
 
 @lru_cache(maxsize=64)
-def _marked(among: Within) -> Select[str, int, bool, bool, bool]:
-    """The statement, kept for polls."""
-    return select(*listing.MARK).where(readable(among), JobRow.id == bindparam("job_id"))
+def marked(among: Within) -> Select[str, int, bool, bool, bool]:
+    """Return the statement of the mark of the job with the id ``job_id``, kept for polls."""
+    return select(*listing.MARK).where(
+        readable(among), transitions.JOBS.c.id == bindparam("job_id")
+    )
 
 
 def find_several(session: Session, references: Sequence[str], *, among: Within) -> list[JobRow]:

@@ -6,9 +6,10 @@ Not here: statements of pages (``storage.jobs.listing``).
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, case, func, null, select, type_coerce
+from sqlalchemy import ColumnElement, Connection, Select, case, func, null, select, type_coerce
 
 from lockstep.domain.life.lifecycle import JobState
 from lockstep.domain.listing.columns import NEWEST, Column
@@ -53,20 +54,26 @@ def totals(connection: Connection, choice: JobQuery, *, among: Within) -> Totals
 
     ``states`` counts the jobs of all states that its other conditions choose.
     """
-    tables = Tables()
-    conditions = replace(choice, states=()).chosen(tables, among)
-    statement = (
-        select(_STATE, func.count(), _IN_USE)
-        .select_from(tables.joined)
-        .where(*conditions)
-        .group_by(_STATE)
-    )
+    statement = _counting(replace(choice, states=(), cursor=None, sort=NEWEST), among)
     found, chosen = Totals(), Totals()
     for state, count, gpus in connection.execute(statement):
         found.states[state] = count
         if not choice.states or state in choice.states:
             chosen.add(state, count, gpus, None, 1)
     return replace(chosen, states=found.states)
+
+
+@lru_cache(maxsize=64)
+def _counting(choice: JobQuery, among: Within) -> Select[JobState, int, int]:
+    """The statement of the totals, kept for polls."""
+    tables = Tables()
+    conditions = choice.chosen(tables, among)
+    return (
+        select(_STATE, func.count(), _IN_USE)
+        .select_from(tables.joined)
+        .where(*conditions)
+        .group_by(_STATE)
+    )
 
 
 def groups(
@@ -133,7 +140,7 @@ def listed(
     looking = database.look_lists if choice.needs_series else database.look_jobs
     with looking() as look:
         found = listing.places(look, choice, among=among, limit=limit)
-        marks = listing.marks(look, found.ids)
+        marks = listing.marks(look, found.ids) if found.marks is None else found.marks
         if not with_totals and group is None:
             total = listing.total(look, choice, found, among=among)
             return Listed(marks, found.cursor, total)
