@@ -156,7 +156,7 @@ def report_of(
         sums=decision.sums,
         divisors=divisors,
         lr=step.optimizer.rate(batch.step),
-        peak_bytes=max(decision.peak_bytes),
+        peak_bytes=decision.peak_bytes,
         unit=step.strategy.objective.task.unit,
         loss_scale=parts.model.precision.loss_scale,
         flop_count=flop_count,

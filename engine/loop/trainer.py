@@ -128,6 +128,8 @@ class Trainer:
                 self._stopping.rescue()
                 parts.state.abandon()
                 raise
+            finally:
+                parts.step.control.close()
             self._reporter.write_pending()
             self._account.finish(self.plan)
             # No rank leaves before the last checkpoint is durable: a missing rank counts as failed.

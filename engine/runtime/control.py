@@ -1,12 +1,12 @@
-"""Control operation: the one small collective after the last backward of a step.
+"""Control operation: the one small exchange after the last backward of a step.
 
 It carries the flags and loss of this step and the weight of the next. The loader is one batch
 ahead, so it has that weight already. A step therefore has its divisor before its first forward, and
 all ranks take every decision (stop, divide by this) at the same step. On CUDA the loss stays on the
-device and is summed there; flags and weights use the host group, and the host never waits for the
-device.
+device and is summed there, and the host never waits for the device.
 
-Not here: the reduction of the gradient (``engine.strategies``).
+Not here: the connections (``engine.runtime.star``), the reduction of the gradient
+(``engine.strategies``).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from lockstep.engine.runtime.mesh import Mesh
+from lockstep.engine.runtime.star import Star
 
 Sums = tuple[float, ...] | Tensor
 """Sum of each loss term: numbers on the host, or a float64 tensor of shape (terms,) on a device, to
@@ -63,8 +64,8 @@ class StepDecision:
     """Each loss term's sum over the whole batch."""
     next_divisors: tuple[float, ...]
     """Units of each loss term in the whole next batch; zeros after the last."""
-    peak_bytes: tuple[float, ...]
-    """Peak memory of each rank."""
+    peak_bytes: float
+    """Largest peak memory of a rank."""
 
 
 class Control:
@@ -79,32 +80,33 @@ class Control:
 
     def __init__(self, mesh: Mesh, terms: int):
         self._ranks, self._terms = mesh.world, terms
+        self._star = Star(mesh.world, sums=len(Flags()) + 2 * terms, maxima=1)
         self._counts = mesh.counts
         """False on ranks whose samples another rank of the same copy counts."""
 
     def exchange(self, status: RankStatus) -> StepDecision:
         """Exchange messages. All ranks must call this, once before step 0 and once per step."""
         flags, sums, next_weights, peak_bytes = status
-        ranks, terms = self._ranks, self._terms
-        if ranks.world_size == 1:
-            return StepDecision(flags, sums, next_weights, (peak_bytes,))
+        if self._ranks.world_size == 1:
+            return StepDecision(flags, sums, next_weights, peak_bytes)
         if not self._counts:
-            sums = torch.zeros_like(sums) if isinstance(sums, Tensor) else (0.0,) * terms
-            next_weights = (0.0,) * terms
-        peaks = [0.0] * ranks.world_size
-        peaks[ranks.rank] = peak_bytes  # A sum of vectors that each have one entry is a gather.
-        numbers = [*map(float, flags), *next_weights, *peaks]
+            sums = torch.zeros_like(sums) if isinstance(sums, Tensor) else (0.0,) * self._terms
+            next_weights = (0.0,) * self._terms
+        numbers = [*map(float, flags), *next_weights]
         if isinstance(sums, Tensor):
-            ranks.sum_on_device(sums)
+            self._ranks.sum_on_device(sums)
+            numbers += (0.0,) * self._terms
         else:
             numbers += sums
-        vector = torch.tensor(numbers, dtype=torch.float64)
-        ranks.sum_on_host(vector)
-        values: list[float] = vector.tolist()
-        flagged, rest = values[: len(flags)], values[len(flags) :]
+        values = self._star.reduce([*numbers, peak_bytes])
+        first, last = len(flags), len(flags) + self._terms
         return StepDecision(
-            flags=Flags(*(value > 0 for value in flagged)),
-            sums=sums if isinstance(sums, Tensor) else tuple(values[-terms:]),
-            next_divisors=tuple(rest[:terms]),
-            peak_bytes=tuple(rest[terms : terms + ranks.world_size]),
+            flags=Flags(*(value > 0 for value in values[:first])),
+            sums=sums if isinstance(sums, Tensor) else tuple(values[last:-1]),
+            next_divisors=tuple(values[first:last]),
+            peak_bytes=values[-1],
         )
+
+    def close(self) -> None:
+        """End the connections of this rank."""
+        self._star.close()

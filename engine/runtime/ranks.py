@@ -1,13 +1,12 @@
 """Identity of this rank, its device, and its process groups.
 
 The environment is read here, once. On CUDA there are two process groups: NCCL reduces gradients,
-and Gloo carries the values that the host decides on (flags, weights), so that a control operation
-never waits for the device. On the CPU one Gloo group does both. A single rank has no group, which
-halves its start-up time.
+and Gloo carries the values that the host decides on. On the CPU one Gloo group does both. A single
+rank has no group, which halves its start-up time.
 
 Ranks exchange values as JSON and tensors, never as pickles.
 
-Not here: the messages (``engine.runtime.control``, ``engine.strategies``).
+Not here: the messages (``engine.strategies``), the numbers of a step (``engine.runtime.control``).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -33,6 +32,7 @@ from lockstep.engine.runtime.document import Place, decode, dtype_name, dtype_of
 from lockstep.engine.runtime.rendezvous import store_in, store_on_loopback
 from lockstep.engine.runtime.scattered import Scattered, stride_of
 
+LOOPBACK: Final = "127.0.0.1"
 P = TypeVar(
     "P", bound=bool | int | float | str | list[Any] | tuple[Any, ...] | dict[str, Any] | None
 )
@@ -54,8 +54,15 @@ class RankEnvironment:
     """``OMP_NUM_THREADS``, if it is set."""
     visible_devices: bool = False
     """True if the process already sees this job's devices only."""
+    host: str = LOOPBACK
+    """``MASTER_ADDR``: the host of rank 0."""
     port: int = 0
     """``MASTER_PORT``; 0 without it."""
+
+    @property
+    def is_one_node(self) -> bool:
+        """True if all ranks are on this node."""
+        return self.local_world_size == self.world_size
 
     @classmethod
     def read(cls, environ: Mapping[str, str]) -> RankEnvironment:
@@ -67,6 +74,7 @@ class RankEnvironment:
             local_world_size=int(environ.get("LOCAL_WORLD_SIZE", "1")),
             threads=int(threads) if threads.isdigit() and int(threads) > 0 else None,
             visible_devices=any(environ.get(name) for name in HIDDEN),
+            host=environ.get("MASTER_ADDR") or LOOPBACK,
             port=int(environ.get("MASTER_PORT", "0")),
         )
 
@@ -92,6 +100,8 @@ class Ranks:
     alike: tuple[tuple[int, ...], ...] = ()
     """Processes of this group, and of each that trains other slices of the model; empty without a
     cut."""
+    host: str = LOOPBACK
+    """Address of rank 0, as the others reach it."""
 
     @property
     def first(self) -> bool:
@@ -353,6 +363,7 @@ def connect(
         device_group=device_group,
         stream_group=stream_group,
         patience=patience,
+        host=LOOPBACK if environment.is_one_node else environment.host,
     )
 
 

@@ -25,6 +25,7 @@ from lockstep.engine.loop.trainer import Trainer
 from lockstep.engine.preflight import additivity_check
 from lockstep.engine.preflight.additivity_check import Checked
 from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.runtime.star import Star
 from tests.engine.toy import Toy, toy_task
 
 ADAMW: dict[str, Any] = {
@@ -58,7 +59,8 @@ class Seen:
     left_over: list[str] = field(default_factory=list)
     """Parameters that still had a gradient at the end."""
     collectives: Counter[str] = field(default_factory=Counter)
-    """Their number for each kind, counted by torch's profiler if requested."""
+    """Their number for each kind, if requested: those of Gloo by torch's profiler, and control
+    operations."""
 
 
 @contextlib.contextmanager
@@ -141,11 +143,13 @@ def train(
             mutate() if mutate else contextlib.nullcontext(),
         ):
             if profiler is not None:
-                with profiler:
+                reduce = mock.patch.object(Star, "reduce", autospec=True, side_effect=Star.reduce)
+                with profiler, reduce as control:
                     ending = trainer.run()
                 # Not key_averages(): it builds a tree of all operators, which takes seconds.
                 names = [e.name() for e in profiler.profiler.kineto_results.events()]  # type: ignore[union-attr]
                 seen.collectives = Counter(each for each in names if each.startswith("gloo:"))
+                seen.collectives["control"] = control.call_count
             else:
                 ending = trainer.run()
     finally:

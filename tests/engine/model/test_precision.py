@@ -272,7 +272,7 @@ def test_an_overflow_at_every_scale_is_repeated_20_times(
 def decision(*, overflow: bool, total: float = 1.0) -> StepDecision:
     sums = torch.tensor([total], dtype=torch.float64)
     return StepDecision(
-        flags=Flags(overflow=overflow), sums=sums, next_divisors=(1.0,), peak_bytes=(0.0,)
+        flags=Flags(overflow=overflow), sums=sums, next_divisors=(1.0,), peak_bytes=0.0
     )
 
 

@@ -1,4 +1,4 @@
-"""Number of collectives per step, counted by torch's profiler."""
+"""Number of collectives and control operations per step."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def per_step(
     mutate: Any = None,
     toy: Toy = TOY,
     **more: Any,
-) -> int:
-    """Return the all-reduces of one more optimizer step: the difference between a run of 6 steps
-    and one of 2."""
+) -> tuple[int, int]:
+    """Return the all-reduces and control operations of one more optimizer step: the difference
+    between a run of 6 steps and one of 2."""
     counts = []
     for steps in (2, 6):
         options = {
@@ -37,17 +37,27 @@ def per_step(
         seen = pool.run(
             cases.train, toy, options, folder / str(steps), mutate, True, world_size=world_size
         )
-        assert len({one.collectives["gloo:all_reduce"] for one in seen}) == 1
-        counts.append(seen[0].collectives["gloo:all_reduce"])
-    extra, rest = divmod(counts[1] - counts[0], 4)
-    assert rest == 0
-    return extra
+        counts.append(counted(seen))
+    return added(*counts)
 
 
-def check_one_per_step(count: int) -> None:
+def counted(seen: list[cases.Seen]) -> tuple[int, int]:
+    """Return the all-reduces and control operations of a run, equal on all ranks."""
+    (found,) = {(one.collectives["gloo:all_reduce"], one.collectives["control"]) for one in seen}
+    return found
+
+
+def added(few: tuple[int, int], many: tuple[int, int]) -> tuple[int, int]:
+    """Return what each of the four steps has that the longer run has more."""
+    steps, rests = zip(*(divmod(b - a, 4) for a, b in zip(few, many, strict=True)), strict=True)
+    assert rests == (0, 0)
+    return steps
+
+
+def check_one_per_step(counts: tuple[int, int]) -> None:
     """Check for one bucket of gradients, enough for the toy's 22 parameters, and the control
     operation."""
-    assert count == 2
+    assert counts == (1, 1)
 
 
 @pytest.mark.contract(9)
@@ -62,7 +72,7 @@ def test_a_step_has_one_reduction_and_one_control_operation_for_any_k(
 @pytest.mark.contract(9)
 def test_each_bucket_is_reduced_once(pool: Pool, tmp_path: Path) -> None:
     # A cap of a few bytes gives each of the five parameters its own bucket.
-    assert per_step(pool, tmp_path, 2, strategy={"bucket_cap_mb": 1e-6}) == 5 + 1
+    assert per_step(pool, tmp_path, 2, strategy={"bucket_cap_mb": 1e-6}) == (5, 1)
 
 
 @pytest.mark.contract(10)
@@ -83,9 +93,7 @@ def test_several_forwards_and_methods_need_one_reduction(pool: Pool, tmp_path: P
         )
         for steps in (2, 6)
     )
-    check_one_per_step(
-        (many[0].collectives["gloo:all_reduce"] - few[0].collectives["gloo:all_reduce"]) // 4
-    )
+    check_one_per_step(added(counted(few), counted(many)))
 
 
 @pytest.mark.contract(10)

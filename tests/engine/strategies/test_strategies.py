@@ -34,9 +34,9 @@ class Kept:
     """A strategy's section of the spec, and the contract items that it keeps."""
 
     section: dict[str, Any]
-    per_step: Callable[[int], dict[str, int]] = lambda world_size: {"gloo:all_reduce": 2}
-    """Collectives of one more step on a number of ranks, by kind: gradients, control, and
-    others."""
+    per_step: Callable[[int], dict[str, int]] = lambda world_size: {"gloo:all_reduce": 1}
+    """Collectives of one more step on a number of ranks, by kind: gradients, and others. Each step
+    has one control operation more."""
     per_micro_batch: dict[str, int] = field(default_factory=dict)
     """The same for each micro-batch."""
     gradients: bool = True
@@ -52,11 +52,11 @@ STRATEGIES = {
     ),
     "manual": Kept({"name": "manual"}),
     "zero1": Kept(
-        {"name": "zero1"}, lambda world_size: {"gloo:all_reduce": 2, "gloo:broadcast": world_size}
+        {"name": "zero1"}, lambda world_size: {"gloo:all_reduce": 1, "gloo:broadcast": world_size}
     ),
-    # Gloo scatters a whole reduced tensor. The third is the norm, of which each rank has a part.
+    # Gloo scatters a whole reduced tensor. The second is the norm, of which each rank has a part.
     "fsdp": Kept(
-        {"name": "fsdp"}, lambda world_size: {"gloo:all_reduce": 3}, {"gloo:all_gather": 1}
+        {"name": "fsdp"}, lambda world_size: {"gloo:all_reduce": 2}, {"gloo:all_gather": 1}
     ),
 }
 every_strategy = pytest.mark.parametrize("name", STRATEGIES)
@@ -184,9 +184,11 @@ def test_collectives_of_a_step_do_not_depend_on_k(
             for kind, count in after.collectives.items()
         }
         wanted, micro_batches = STRATEGIES[name], 12 // world_size // micro
-        per_step = wanted.per_step(world_size) | {
-            kind: count * micro_batches for kind, count in wanted.per_micro_batch.items()
-        }
+        per_step = (
+            {"control": 1}
+            | wanted.per_step(world_size)
+            | {kind: count * micro_batches for kind, count in wanted.per_micro_batch.items()}
+        )
         assert {kind: count for kind, count in extra.items() if count} == {
             k: n * 4 for k, n in per_step.items()
         }

@@ -219,10 +219,11 @@ def test_between_averages_only_control_and_norm_are_sent(pool: Pool, tmp_path: P
         )
         counts.append(seen[0].collectives)
     # An average sends the parameters, and the weight on which each rank trained.
-    assert counts[1]["gloo:all_reduce"] - counts[0]["gloo:all_reduce"] == 8 * 2 + 2 * 2
+    assert counts[1]["gloo:all_reduce"] - counts[0]["gloo:all_reduce"] == 8 + 2 * 2
+    assert counts[1]["control"] - counts[0]["control"] == 8
     assert {
         kind: count for kind, count in counts[1].items() if counts[0][kind] != count
-    }.keys() == {"gloo:all_reduce"}
+    }.keys() == {"gloo:all_reduce", "control"}
 
 
 @pytest.mark.contract(16)

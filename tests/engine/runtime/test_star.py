@@ -1,0 +1,143 @@
+"""Numbers over connections with rank 0: sums and maxima, lost ranks, and strangers."""
+
+from __future__ import annotations
+
+import math
+import random
+import socket
+import threading
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from lockstep.domain.life.outcomes import Reason
+from lockstep.engine.runtime import star
+from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.ranks import RankEnvironment, Ranks
+from lockstep.engine.runtime.star import Star
+from tests.harness.ranks import Pool
+
+SECRET = b"s" * 32
+
+
+def drawn(rank: int) -> list[list[float]]:
+    """Messages of a rank: two sums, then one maximum."""
+    source = random.Random(rank)
+    usual = [[source.gauss(0, 10.0**power) for _ in range(3)] for power in range(-9, 9)]
+    return [*usual, [math.inf, math.nan, 1.0], [-0.0, -math.inf, -1.0]]
+
+
+def reduced(ranks: Ranks) -> list[list[float]]:
+    star = Star(ranks, sums=2, maxima=1)
+    try:
+        return [list(star.reduce(message)) for message in drawn(ranks.rank)]
+    finally:
+        star.close()
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
+def test_all_ranks_get_the_sums_in_the_order_of_the_ranks_and_the_maxima(
+    pool: Pool, world_size: int
+) -> None:
+    expected = [list(numbers) for numbers in drawn(0)]
+    for rank in range(1, world_size):
+        for whole, numbers in zip(expected, drawn(rank), strict=True):
+            whole[0] += numbers[0]
+            whole[1] += numbers[1]
+            whole[2] = max(whole[2], numbers[2])
+    for found in pool.run(reduced, world_size=world_size):
+        assert repr(found) == repr(expected)
+
+
+def without(ranks: Ranks, leaver: int, patience: float | None) -> tuple[str, str] | None:
+    """Let one rank leave, or stay and send nothing; return the failure of another."""
+    if patience is not None:
+        ranks = replace(ranks, patience=timedelta(seconds=patience))
+    star = Star(ranks, sums=1, maxima=0)
+    try:
+        if ranks.rank == leaver:
+            if patience is not None:
+                threading.Event().wait(3 * patience)
+            return None
+        star.reduce([1.0])
+    except EngineError as error:
+        return error.reason, str(error)
+    finally:
+        star.close()
+    return None
+
+
+@pytest.mark.parametrize("leaver", [0, 1, 2])
+def test_a_rank_that_leaves_ends_the_operation_of_the_others(pool: Pool, leaver: int) -> None:
+    found = pool.run(without, leaver, None, world_size=3)
+    for rank, failure in enumerate(found):
+        if rank != leaver:
+            assert failure is not None
+            assert failure[0] == Reason.NETWORK
+            assert f"no answer of rank {leaver if rank == 0 else 0} " in failure[1]
+
+
+def test_a_rank_that_sends_nothing_ends_the_operation_after_the_patience(pool: Pool) -> None:
+    first, second = pool.run(without, 1, 0.3, world_size=2)
+    assert second is None
+    assert first == (
+        Reason.NETWORK,
+        "no answer of rank 1 in the control operation: timed out",
+    )
+
+
+def beside_strangers(ranks: Ranks) -> Any:
+    """Connect after two strangers: one that closes at once, and one with another secret."""
+    usual = socket.create_connection
+
+    def late(address: Any, **options: Any) -> socket.socket:
+        usual(address).close()
+        stranger = usual(address)
+        stranger.sendall(b"x" * 36)
+        assert stranger.recv(1) == b""
+        return usual(address, **options)
+
+    with mock.patch.object(socket, "create_connection", late):
+        return reduced(ranks)
+
+
+def test_strangers_are_turned_away(pool: Pool) -> None:
+    assert repr(pool.run(beside_strangers, world_size=2)) == repr(pool.run(reduced, world_size=2))
+
+
+@pytest.mark.parametrize(
+    ("greeting", "rank"),
+    [
+        (SECRET + b"\0\0\0\7", 7),
+        (b"t" + SECRET[1:] + b"\0\0\0\7", None),
+        (SECRET, None),
+        (b"", None),
+    ],
+)
+def test_a_greeting_has_the_secret_and_a_rank(
+    monkeypatch: pytest.MonkeyPatch, greeting: bytes, rank: int | None
+) -> None:
+    monkeypatch.setattr(star, "_GREETING_SECONDS", 0.05)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(greeting)
+        assert star._greeted(ours, SECRET) == rank
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"), [("127.0.0.1", True), ("localhost", True), ("10.1.2.3", False)]
+)
+def test_ranks_of_one_node_meet_on_loopback(host: str, loopback: bool) -> None:
+    with star._listener(host) as listener:
+        assert (listener.getsockname()[0] == "127.0.0.1") is loopback
+
+
+@pytest.mark.parametrize(("local", "alone"), [("2", True), ("1", False)])
+def test_a_rank_knows_whether_all_are_on_its_node(local: str, alone: bool) -> None:
+    found = RankEnvironment.read(
+        {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": local, "MASTER_ADDR": "10.1.2.3"}
+    )
+    assert (found.is_one_node, found.host) == (alone, "10.1.2.3")
