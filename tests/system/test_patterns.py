@@ -72,3 +72,12 @@ def test_a_name_that_equals_a_pattern_is_selected() -> None:
         "#x",
         "b.txt",
     }
+
+
+@pytest.mark.parametrize(
+    ("path", "pattern"),
+    [("a.pt", "/a.pt"), ("#a", "/#a"), ("!a/b", "/!a/b"), ("o/[1] *?\\.pt", "o/[[]1] [*][?]\\.pt")],
+)
+def test_the_pattern_of_the_page_selects_one_path_alone(path: str, pattern: str) -> None:
+    others = [f"x/{path}", path.replace("[1]", "1"), path.replace("*", "zz"), path[1:] or "a"]
+    assert Patterns([pattern]).select({path, *others}) == {path}

@@ -15,8 +15,9 @@ it.each([
 it.each([
   ["a.pt", "/a.pt"],
   ["out/a.pt", "out/a.pt"],
-  ["#a", "/\\#a"],
-  ["out/[1] *?.pt", "out/\\[1\\]\\ \\*\\?.pt"],
+  ["#a", "/#a"],
+  ["!a/b", "/!a/b"],
+  ["out/[1] *?\\.pt", "out/[[]1] [*][?]\\.pt"],
 ])("selects %s alone by %s", (path, pattern) => {
   expect(exactly(path)).toBe(pattern);
 });

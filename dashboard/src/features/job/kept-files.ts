@@ -27,8 +27,8 @@ export function patternOf(typed: string): string {
 
 /** The pattern that selects this path alone. */
 export function exactly(path: string): string {
-  const escaped = path.replace(/[\\*?[\]!# ]/g, "\\$&");
-  return path.includes("/") ? escaped : `/${escaped}`;
+  const escaped = path.replace(/[*?[]/g, "[$&]");
+  return /^[^!#\\].*\//s.test(path) ? escaped : `/${escaped}`;
 }
 
 /** Type of an image that a browser shows; null for other files. */
