@@ -13,7 +13,7 @@ from tests.dashboard.test_traffic import MINUTE_MS, SETTLING_MS, Traffic
 from tests.dashboard.work import Work
 from tests.harness.service import Service
 
-FIRST_CHART_Y_MAX = 300
+FIRST_CHART_Y_MAX = 200
 FIRST_DATA_BYTES_MAX = 500_000
 
 
@@ -60,6 +60,7 @@ def test_two_hundred_runs_have_a_table_beside_their_charts(
         for scheme in ("light", "dark"):
             assert not violations(page, scheme)
     assert page.evaluate("document.documentElement.scrollWidth") <= NARROW[0]
+    expect(page.locator("[data-metric='val/loss']")).to_be_in_viewport(ratio=0.5)
 
 
 def test_a_link_has_the_whole_view(

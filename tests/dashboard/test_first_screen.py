@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, ViewportSize, expect
 
 from tests.dashboard.browser import NARROW, WIDE, Scheme, Visitor, violations, visiting
 from tests.dashboard.work import Work
@@ -30,6 +30,7 @@ new PerformanceObserver((list) => {
 }).observe({ type: "layout-shift", buffered: true });
 """
 SHIFT_MAX = 0.02
+TELEPHONE: ViewportSize = {"width": 360, "height": 740}
 SETTLING_MS = 3_000
 
 
@@ -99,6 +100,30 @@ def test_a_telephone_has_one_chart_on_its_first_screen(
     expect(page.get_by_role("link", name="Clone", exact=True)).to_be_visible()
     visitor.press("Escape")
     expect(page.get_by_role("link", name="Clone", exact=True)).to_be_hidden()
+
+
+def test_a_telephone_has_the_reason_and_the_chart_of_a_failed_job_on_its_first_screen(
+    visitor: Visitor, jobs: dict[str, str]
+) -> None:
+    page = visitor.page
+    page.set_viewport_size(TELEPHONE)
+    visitor.go(f"/jobs/{jobs['failed']}", "failed")
+    outcome = page.get_by_role("region", name="Outcome")
+    order = [
+        outcome.get_by_text("CUDA out of memory"),
+        outcome.get_by_text(re.compile("^File .*fails.py")),
+        outcome.get_by_text("What to do."),
+        outcome.get_by_role("link", name=re.compile("^First error")),
+        first_chart(page),
+    ]
+    tops = [box(each)["y"] for each in order]
+    assert tops == sorted(tops)
+    assert tops[-1] <= TELEPHONE["height"] - 160
+    expect(outcome.get_by_text("loading shard 59")).to_have_count(0)
+    outcome.get_by_text("Rank, node and last lines").click()
+    lines = outcome.locator("pre")
+    expect(lines).to_contain_text("loading shard 59")
+    assert lines.evaluate("box => box.scrollTop > 0")
 
 
 def test_the_log_is_shown_beside_the_charts_at_a_width_that_stays(

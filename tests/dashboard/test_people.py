@@ -192,6 +192,9 @@ def test_in_a_team_lists_begin_with_the_own_jobs_and_are_filtered_by_project(
     visitor.button("All").click()
     expect(names).to_have_count(2)
     assert visitor.address == "/jobs?owner=*"
+    page.reload()  # as a link that somebody sent
+    expect(names).to_have_count(2)
+    assert visitor.address == "/jobs?owner=*"
     page.get_by_label("Project", exact=True).select_option("speech")
     expect(names).to_have_count(1)
     expect(names).to_contain_text("of-mia")

@@ -1,6 +1,7 @@
 /** How a job ended, in one line; of a failed one first why, where in the code, and what to do about it. */
+import { useMediaQuery } from "@mantine/hooks";
 import { Link } from "@tanstack/react-router";
-import { useLayoutEffect, useRef } from "react";
+import { type ReactNode, useLayoutEffect, useRef, useState } from "react";
 import type { JobView, Outcome } from "@/api/generated";
 import { useSummaries } from "@/api/series";
 import { AnsiText } from "@/components/logs/AnsiText";
@@ -44,21 +45,32 @@ interface FailureProps {
   reference: string;
 }
 
+/** On a telephone the charts begin on the first screen: what is not needed to decide is folded. */
+const NARROW = "(max-width: 48rem)";
+
 /** The exception, its last frame and the advice first, then the rest; the last lines are beside it where there is room. */
 function Failure({ job, outcome, reference }: FailureProps) {
+  const isNarrow = useMediaQuery(NARROW, false, { getInitialValueInEffect: false }) ?? false;
   const excerpt = outcome.log_excerpt || outcome.traceback;
   const raised = excerpt ? raisedIn(excerpt) : null;
   const exception = outcome.exception ?? raised?.exception;
+  const said = <Said job={job} outcome={outcome} isShort={!exception} />;
+  const lines = excerpt ? (
+    <figure className={classes.figure}>
+      <figcaption>{outcome.rank == null ? "Its last lines" : `The last lines of rank ${outcome.rank}`}</figcaption>
+      <Excerpt text={excerpt} line={raised?.line ?? null} />
+    </figure>
+  ) : null;
   return (
     <div className={classes.failure}>
       <div className={classes.why}>
         <div className={classes.head}>
           <h2>Failed</h2>
           {exception ? (
-            <p className={classes.exception}>
-              {exception}
+            <div>
+              <p className={classes.exception}>{exception}</p>
               {raised?.frame ? <Frame of={raised.frame} /> : null}
-            </p>
+            </div>
           ) : (
             <p>{sentence(outcome.message)}</p>
           )}
@@ -69,27 +81,40 @@ function Failure({ job, outcome, reference }: FailureProps) {
           </p>
         ) : null}
         <div className={classes.line}>
-          <Said job={job} outcome={outcome} isShort={!exception} />
+          {isNarrow ? null : said}
           <NotFinite job={job} />
           <FirstError job={job} outcome={outcome} reference={reference} />
         </div>
       </div>
-      {excerpt ? (
-        <figure className={classes.figure}>
-          <figcaption>{outcome.rank == null ? "Its last lines" : `The last lines of rank ${outcome.rank}`}</figcaption>
-          <Excerpt text={excerpt} line={raised?.line ?? null} />
-        </figure>
-      ) : null}
+      {isNarrow ? (
+        <Folded title={lines ? "Rank, node and last lines" : "Rank and node"}>
+          <div className={classes.line}>{said}</div>
+          {lines}
+        </Folded>
+      ) : (
+        lines
+      )}
     </div>
+  );
+}
+
+/** Its content is there once it is open: the last lines scroll to the exception, which needs their size. */
+function Folded({ title, children }: { title: string; children: ReactNode }) {
+  const [isOpen, setIsOpen] = useState(false);
+  return (
+    <details className={classes.folded} onToggle={(event) => setIsOpen(event.currentTarget.open)}>
+      <summary>{title}</summary>
+      {isOpen ? children : null}
+    </details>
   );
 }
 
 /** The folder of a job has a long path, of which the end tells files apart. */
 function Frame({ of }: { of: string }) {
   return (
-    <span className={classes.frame} title={of}>
+    <p className={classes.frame} title={of}>
       {of.replace(/^File ".*\/([^/"]+\/[^/"]+)"/, 'File "…/$1"')}
-    </span>
+    </p>
   );
 }
 

@@ -10,7 +10,9 @@ export function useView() {
   const asked = useSearch({ from: "/jobs" });
   const { data: caller, isPending } = useCaller();
   const me = caller === undefined ? null : ownerToStartWith(caller);
-  const view = settled(useDefault(asked), me);
+  const given = useDefault(asked);
+  // Until it is known who reads it, a link keeps what it says.
+  const view = caller === undefined ? given : settled(given, me);
   const router = useRouter();
   const navigate = useNavigate();
   const habit = useHabit();
