@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from lockstep.domain.life.lifecycle import AssignmentState
 from lockstep.domain.spec.init_from import job_checkpoint
-from lockstep.storage.attempts import checkpoints, transitions
+from lockstep.storage.attempts import checkpoints, lineage, transitions
 from lockstep.storage.attempts.endings import lock_attempt
 from lockstep.storage.db.clock import db_now
 from lockstep.storage.db.dialects import run, table_of
@@ -64,6 +64,8 @@ class Claim:
     """Machines that the attempt's nodes run on: two agents may share one."""
     inherited: Sequence[Published] = ()
     """Checkpoints of the job that this one continues, newest first, while it has none itself."""
+    former: Sequence[str] = ()
+    """Jobs that this one continues (``storage.attempts.lineage``)."""
     init: str | None = None
     """Location of another job's checkpoint, where ``train.init_from`` names one that is there and
     nothing is resumed."""
@@ -115,7 +117,7 @@ def claim(
             attempt.rendezvous_host = rendezvous_host
     job = run(session, _CLAIMED_JOB, {"of_job": attempt.job_id}).one()
     published = _published(session, attempt.job_id)
-    continues = job.spec.get("continues")
+    former = lineage.line(session, job.spec.get("continues"))
     timeout_left = (
         None if job.timeout_seconds is None else job.timeout_seconds - job.running_seconds
     )
@@ -137,7 +139,8 @@ def claim(
         rendezvous_host=attempt.rendezvous_host,
         rendezvous_port=attempt.rendezvous_port or 0,
         published=published,
-        inherited=[] if published or not continues else _published(session, continues),
+        inherited=[] if published or not former else _published(session, former[-1]),
+        former=former,
         host_count=1 if attempt.node_count == 1 else _host_count(session, attempt.id),
         init=None if published else _first_weights(session, job.spec),
         timeout_left_seconds=None if timeout_left is None else max(0.0, timeout_left),

@@ -268,9 +268,10 @@ def remove(session: Session, job_id: str, files: Iterable[ListedFile], *, actor:
 
 
 def remove_all(session: Session, job_id: str) -> None:
-    """Delete all rows of a job that has ended."""
-    for row in (KeptFileRow, KeptRoundRow):
-        write(session, delete(row).where(row.job_id == job_id))
+    """Delete the rows of all files of a job that has ended. Its rounds stay, as for :func:`remove`."""
+    write(session, delete(KeptFileRow).where(KeptFileRow.job_id == job_id))
+    grown = update(KeptRoundRow).where(KeptRoundRow.job_id == job_id)
+    write(session, grown.values(revision=KeptRoundRow.revision + 1))
 
 
 def _revision(session: Session, job_id: str, node_rank: int) -> int:

@@ -11,7 +11,7 @@ points and lines that it keeps for some days only (``storage.jobs.retention``).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import Text, cast, delete, select
 from sqlalchemy.orm import Session
@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life.lifecycle import TERMINAL, AssignmentState
 from lockstep.domain.rights import Within
-from lockstep.storage.attempts import ledger
+from lockstep.storage.attempts import ledger, lineage
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.dialects import changed, write
 from lockstep.storage.db.series_tables import (
@@ -105,17 +105,27 @@ def check(session: Session, job_id: str, *, among: Within) -> None:
             f"node {node} has not yet confirmed that it removed {job.name} ({job_id})",
             "Try again in a moment; a lost node confirms it when it is back.",
         )
-    begins = select(JobRow.id, JobRow.name, JobRow.project).where(
-        JobRow.state.not_in(TERMINAL), cast(JobRow.spec, Text).contains(job_id, autoescape=True)
-    )
-    heir = session.execute(begins.limit(1)).one_or_none()
+    heir = _heir(session, job_id)
     if heir is not None:
         named = f"{heir.name} ({heir.id})"
         starting = named if heir.project in among else "a job of another project"
         raise _conflict(
-            f"{starting} has not ended and starts from a checkpoint of {job.name} ({job_id})",
+            f"{starting} has not ended and starts from checkpoints or files of {job.name} ({job_id})",
             "Wait until it ends, or cancel it first.",
         )
+
+
+def _heir(session: Session, job_id: str) -> Any:
+    """Return a job that has not ended and begins with something of this one."""
+    continues = JobRow.spec["continues"].as_string().label("continues")
+    live = select(JobRow.id, JobRow.name, JobRow.project, continues)
+    live = live.where(JobRow.state.not_in(TERMINAL))
+    names_it = cast(JobRow.spec, Text).contains(job_id, autoescape=True)
+    heir = session.execute(live.where(names_it).limit(1)).one_or_none()
+    others = session.execute(live.where(continues.is_not(None))) if heir is None else ()
+    return heir or next(
+        (each for each in others if job_id in lineage.line(session, each.continues)), None
+    )
 
 
 def _conflict(message: str, next_step: str) -> LockstepError:

@@ -9,7 +9,7 @@ Not here: the choice of the points that are visible (``storage.series.series_que
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from sqlalchemy import func, or_, select
@@ -28,7 +28,7 @@ CHUNKS_AT_ONCE: Final = 500
 """Of one transaction: about 2 MB."""
 
 
-def inherit(database: Database, *, of: str, by: str) -> None:
+def inherit(database: Database, *, of: Sequence[str], by: str) -> None:
     """Copy the current curves of a job that has ended, unless the other one has points.
 
     Also the definitions of its series. Repeatable.
@@ -36,20 +36,22 @@ def inherit(database: Database, *, of: str, by: str) -> None:
     Parameters
     ----------
     database : Database
-    of, by : str
-        IDs of the jobs.
+    of : sequence of str
+        IDs of jobs. Those of the first one that has points are copied.
+    by : str
     """
     with database.read_series() as session:
         if _is_done(session, by):
             return
-        names = _names(session, of)
-        first_step = _first_step(session, of)
-        until = visible_until(session, [of])
-        defined = definitions.of_jobs(session, [of]).get(of, {})
+        former = next((job_id for job_id in of if _names(session, job_id)), "")
+        names = _names(session, former)
+        first_step = _first_step(session, former)
+        until = visible_until(session, [former])
+        defined = definitions.of_jobs(session, [former]).get(former, {})
     for name in names:
         count = 0
-        for attempt in sorted(number for job_id, number in until if job_id == of):
-            for rows in _batches(database, of, name, attempt, until[of, attempt]):
+        for attempt in sorted(number for job_id, number in until if job_id == former):
+            for rows in _batches(database, former, name, attempt, until[former, attempt]):
                 count = _store(database, by, name, rows, count)
     with database.series() as session:
         row = {"assignment_id": by, "job_id": by, "attempt": ATTEMPT, "token": streams.NOBODY}

@@ -179,3 +179,19 @@ def test_the_first_attempt_resumes_from_the_former_job(api: Api) -> None:
     again = scenes.start(api.database, claim.job_id)
     assert [one.location for one in again.published] == ["jobs/y/1/step-20"]
     assert again.inherited == []
+
+
+def test_a_job_that_never_ran_hands_on_the_checkpoint_that_it_continues(api: Api) -> None:
+    former = scenes.run(api.database)
+    with api.database.jobs() as session:
+        at = {"step": 20, "location": "jobs/x/1/step-20", "bytes": 1, "sha256": "a" * 64}
+        assert checkpoints.publish(session, former.assignment_id, former.token, **at, final=False)
+    scenes.end(api.database, former, Reason.USER_ERROR)
+    scenes.release(api.database, former)
+    between = scenes.submit(api.database, continues=former.job_id)
+    api.http.post(f"/v1/jobs/{between}/cancel")
+    claim = scenes.start(api.database, scenes.submit(api.database, continues=between))
+    assert claim.former == [between, former.job_id]
+    assert [one.location for one in claim.inherited] == ["jobs/x/1/step-20"]
+    refused = problem(api.http.delete(f"/v1/jobs/{former.job_id}"), 409, "conflict")["detail"]
+    assert "starts from checkpoints or files of" in refused

@@ -95,7 +95,7 @@ class Story:
         scenes.end(api.database, earlier, Reason.SUCCEEDED)
         scenes.release(api.database, earlier)
         self.job_id = scenes.submit(api.database)
-        inherited.inherit(api.database, of=earlier.job_id, by=self.job_id)
+        inherited.inherit(api.database, of=[earlier.job_id], by=self.job_id)
         self._claim: Claim | None = None
 
     def go_on(self) -> None:

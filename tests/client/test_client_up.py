@@ -83,6 +83,8 @@ def test_the_service_starts_reports_its_address_and_stops_in_order(up: Up) -> No
     assert running is not None
     assert running.pid == process.pid
     assert set(running.pids) == set(TABLE)
+    written = [up.home.run_file, *up.home.logs.iterdir()]
+    assert {path.stat().st_mode & 0o077 for path in written} == {0}
     process.send_signal(signal.SIGTERM)
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 0

@@ -78,7 +78,7 @@ def test_both_jobs_make_one_curve(
     defined = {NAMES[0]: SeriesDefinition(direction="lower")}
     with database.series() as session:
         definitions.store(session, "former", defined)
-    inherited.inherit(database, of="former", by="next")
+    inherited.inherit(database, of=["former"], by="next")
     _check_all(database, "next", stored)
     with database.read_series() as session:
         assert definitions.of_jobs(session, ["next"]) == {"next": defined}
@@ -89,14 +89,14 @@ def test_both_jobs_make_one_curve(
                 assert (latest.min, latest.max) == (min(numbers_of), max(numbers_of))
     last = max(point.step for point in stored[NAMES[0]])
     _add(database, "next", range(last // 2, last + 600), stored)
-    inherited.inherit(database, of="former", by="next")
+    inherited.inherit(database, of=["former"], by="next")
     _check_all(database, "next", stored)
     pieces = list(exports.every_point(database.read_series, "next", names=[NAMES[0]]))
     steps = [step for piece in pieces for step in piece.points.steps]
     (expected,) = wanted(stored, NAMES[0], None, None, "current")
     assert steps == [point.step for point in expected]
     # A third job gets the curve of both.
-    inherited.inherit(database, of="next", by="third")
+    inherited.inherit(database, of=["without points", "next"], by="third")
     _check_all(database, "third", _visible(stored))
 
 
@@ -123,7 +123,7 @@ def test_an_interrupted_copy_is_completed(
         while True:
             left, tries = tries, tries + 1
             try:
-                inherited.inherit(database, of="former", by="next")
+                inherited.inherit(database, of=["former"], by="next")
             except ConnectionError:
                 continue
             break
@@ -139,5 +139,5 @@ def test_a_job_with_points_inherits_none(database: Database) -> None:
     plant(database, "former", random.Random(1), [[20]])
     stored: Stored = {name: [] for name in NAMES}
     _add(database, "next", range(5), stored)
-    inherited.inherit(database, of="former", by="next")
+    inherited.inherit(database, of=["former"], by="next")
     _check_all(database, "next", stored)

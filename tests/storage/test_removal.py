@@ -134,7 +134,7 @@ def test_a_job_another_one_begins_from_is_not_deleted(
     claim = lived(database, blobs, tmp_path)
     train = scenes.document()["train"]
     heir = scenes.submit(database, name="heir", train={**train, "init_from": f"job:{claim.job_id}"})
-    with pytest.raises(LockstepError, match=r"heir .* starts from a checkpoint"):
+    with pytest.raises(LockstepError, match=r"heir .* starts from checkpoints"):
         scenes.remove(database, blobs, claim.job_id)
     assert blobs.exists(f"jobs/{claim.job_id}/1/step-00000005/weights")
     with database.jobs() as session:

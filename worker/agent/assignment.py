@@ -300,7 +300,7 @@ class Attempt:
             spec = read_stored_spec(claim.spec)
             restoring.bring(self.folder, claim, spec, context.database, context.blobs)
             if spec.continues is not None and claim.node_rank == 0:
-                inherited.inherit(context.database, of=spec.continues, by=claim.job_id)
+                inherited.inherit(context.database, of=claim.former, by=claim.job_id)
             # After a long preparation the lease may be nearly over, or lost: ranks are not started
             # to be killed.
             if self._lost or self._detached or processes.boottime() >= self._fence_deadline:

@@ -88,9 +88,8 @@ class LineWarnings:
         self._bad_lines += 1
         if self._bad_lines == 1:
             shown = line.text[:LINE_CHARS_SHOWN].decode(errors="replace")
-            self._warn(
-                f"{name_of(line.offset)} of {METRICS_FILE} is dropped: {why}; the line is {shown!r}"
-            )
+            text = f"; the line is {shown!r}" if shown else ""
+            self._warn(f"{name_of(line.offset)} of {METRICS_FILE} is dropped: {why}{text}")
 
     def refused(self, refused: Mapping[str, str]) -> None:
         """Warn about each name once, for as many names as may be warned about."""

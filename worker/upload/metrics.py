@@ -42,6 +42,8 @@ transaction stays short."""
 HOLE_BYTES: Final = 4096
 """So many zero bytes are no damaged line: a piece of the file is gone."""
 
+TOO_LONG: Final = f"it is longer than {in_words(limits.METRIC_LINE_BYTES_MAX)}"
+
 
 class MetricsUploader(PointsUploader[int, Record]):
     """``spool/metrics.jsonl``: offsets are bytes.
@@ -119,7 +121,7 @@ class MetricsUploader(PointsUploader[int, Record]):
             if found.gone:
                 self._missing(found.gone)
             if found.too_long is not None:
-                self._bad(Line(found.too_long, found.too_long, b""), "it is longer than 256 KiB")
+                self._bad(Line(found.too_long, found.too_long, b""), TOO_LONG)
             if found.hole is not None and not self._hollowed_bytes:
                 self._passed_over(found.hole, found.offset - self._file.base)
             records += self._records(found)
@@ -177,7 +179,7 @@ class MetricsUploader(PointsUploader[int, Record]):
 
     def _decode(self, line: Line) -> Record | None:
         if len(line.text) > limits.METRIC_LINE_BYTES_MAX:
-            self._bad(line, f"it is longer than {in_words(limits.METRIC_LINE_BYTES_MAX)}")
+            self._bad(line, TOO_LONG)
             return None
         try:
             definitions = definitions_in(line.text)

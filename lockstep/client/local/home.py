@@ -27,7 +27,7 @@ from typing import Final
 from pydantic import BaseModel, ValidationError
 
 from lockstep.client.errors import ClientError, UsageError
-from lockstep.system.files import write_atomically
+from lockstep.system.files import replacing
 
 SOCKET_PATH_BYTES_MAX: Final = 100
 """The kernel's limit is 107; the rest is left for suffixes."""
@@ -89,7 +89,9 @@ class Home:
             return None
 
     def write_run_file(self, content: RunFile) -> None:
-        write_atomically(self.run_file, content.model_dump_json(indent=2))
+        with replacing(self.run_file) as temporary:
+            temporary.touch(mode=0o600)
+            temporary.write_text(content.model_dump_json(indent=2))
 
     def is_locked(self) -> bool:
         """Return whether a ``lockstep up`` runs in this home."""

@@ -206,6 +206,7 @@ class ServiceSupervisor:
             with contextlib.suppress(FileNotFoundError):
                 if path.stat().st_size > LOG_BYTES_MAX:
                     path.replace(path.with_suffix(".log.1"))
+            path.touch(mode=0o600)
             return path.open("ab")
         except OSError:
             return Path(os.devnull).open("ab")

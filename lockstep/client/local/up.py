@@ -324,6 +324,7 @@ def run_detached(home: Home, options: Options, *, tell: Tell) -> int:
         str(home.folder),
         *options.words(),
     ]
+    log.touch(mode=0o600)
     with log.open("wb") as output:
         process = subprocess.Popen(
             argv,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import delete
 
 from lockstep.domain.life.attempt import AssignmentFile
 from lockstep.domain.life.outcomes import Reason
@@ -15,6 +16,7 @@ from lockstep.storage.attempts import events, kept_files
 from lockstep.storage.attempts.attempts import Claim
 from lockstep.storage.attempts.kept_files import KeptSet, Round
 from lockstep.storage.db.database import Database
+from lockstep.storage.db.file_tables import KeptFileRow, KeptRoundRow
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.worker.folders import Folder
 from lockstep.worker.upload.kept import restoring, rounds
@@ -112,7 +114,8 @@ class Job:
     def set_back(self, backup: KeptSet) -> None:
         """Set the rows back, as a restore of the database does."""
         with self.database.jobs() as session:
-            kept_files.remove_all(session, self.job_id)
+            for row in (KeptFileRow, KeptRoundRow):
+                session.execute(delete(row).where(row.job_id == self.job_id))
             claim = self.claim
             changes = Round(0, [*backup.files.values()], [], complete=False, age_seconds=0.0)
             kept_files.publish(session, claim.assignment_id, claim.token, changes)

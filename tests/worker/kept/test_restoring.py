@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from lockstep.domain.errors import LockstepError
 from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.rights import EVERY
 from lockstep.storage.attempts import kept_files
 from lockstep.storage.db.database import Database
+from lockstep.storage.jobs import removal, stopping
 from lockstep.storage.objects.blobs import BlobStore
 from tests.storage import scenes
 from tests.worker.kept.job import Job
@@ -188,3 +191,40 @@ def test_a_job_that_continues_another_begins_with_its_files(job: Job) -> None:
     assert (job.work / "out/ckpt.pt").read_text() == "of the second"
     job.job_id = first
     assert job.kept == before
+
+
+def test_a_job_that_kept_nothing_hands_on_the_files_that_it_continues(job: Job) -> None:
+    job.write("ckpt.pt", "of the first")
+    job.round(last=True)
+    job.end(Reason.USER_ERROR)
+    first = job.job_id
+    for is_cancelled in (True, False):
+        job.document["continues"] = job.job_id
+        job.job_id = scenes.submit(job.database, **job.document)
+        if is_cancelled:
+            with job.database.jobs() as session:
+                stopping.cancel(session, job.job_id, "ada")
+        else:
+            job.begin()
+            job.end(Reason.USER_ERROR)  # before its first round
+    job.document["continues"] = job.job_id
+    job.job_id = scenes.submit(job.database, **job.document)
+    with job.database.read_jobs() as session, pytest.raises(LockstepError, match="has not ended"):
+        removal.check(session, first, among=EVERY)
+    job.begin()
+    assert (job.work / "ckpt.pt").read_text() == "of the first"
+    assert job.restored == f"Restored 1 file of job {first} (12.0 B)."
+
+
+def test_a_job_that_continues_one_without_files_says_so(job: Job) -> None:
+    for kept, why in (((), "kept no files"), (("a",), "has no files any more")):
+        for name in kept:
+            job.write(name)
+        job.round(last=True)
+        job.end(Reason.USER_ERROR)
+        with job.database.jobs() as session:
+            kept_files.remove_all(session, job.job_id)
+        job.document["continues"] = former = job.job_id
+        job.job_id = scenes.submit(job.database, **job.document)
+        job.begin()
+        assert job.restored == f"Job {former} {why}, so the script begins without them."

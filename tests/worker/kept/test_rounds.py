@@ -275,3 +275,11 @@ def test_an_outage_copies_a_file_once(job: Job, monkeypatch: pytest.MonkeyPatch)
     job.round()
     assert job.stored == [before]
     assert job.kept == {"a": b"content"}
+
+
+def test_a_folder_that_is_too_deep_is_named_where_nothing_else_is_kept(job: Job) -> None:
+    (job.work / "/".join("d" * 40)).mkdir(parents=True)
+    job.round()
+    (event,) = job.events
+    assert event[1].endswith("/d (too deep).")
+    assert scanning.readable(os.fsdecode(b"bad\xff\n")) == "bad\\xff\\n"

@@ -13,7 +13,7 @@ import os
 import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import structlog
 
@@ -28,6 +28,7 @@ from lockstep.storage.objects.blobs import FILES, BlobStore
 from lockstep.system.entries import entry_of
 from lockstep.worker.folders import Folder
 from lockstep.worker.upload.kept import indexes, scanning
+from lockstep.worker.upload.kept.scanning import readable
 
 log = structlog.get_logger(__name__)
 
@@ -68,7 +69,7 @@ def bring(
             _report(claim, kept, brought.missing, database)
             sent = brought.files
         _tidy(claim, stored, database, blobs)
-    if spec.continues is not None and (kept is None or not kept.revision):
+    if spec.continues is not None and spec.outputs.restore and not (kept and kept.revision):
         _inherit(folder, claim, spec, database, blobs)
     folder.write_kept_memory(KeptMemory(code=code, sent=sent))
 
@@ -77,12 +78,18 @@ def _inherit(
     folder: Folder, claim: Claim, spec: JobSpec, database: Database, blobs: BlobStore
 ) -> None:
     """Bring the files of the job that this one continues. They are stored again as its own."""
-    assert spec.continues is not None, "checked by the caller"
-    with database.read_jobs() as session:
-        kept = kept_files.read(session, spec.continues, claim.node_rank)
-    if spec.outputs.restore and kept.files:
-        brought = _fetch_all(folder, spec, kept, blobs)
-        _report(claim, kept, brought.missing, database, of=f" of job {spec.continues}")
+    kept = None
+    for former in claim.former:
+        with database.read_jobs() as session:
+            kept = kept_files.read(session, former, claim.node_rank)
+        if kept.files:
+            brought = _fetch_all(folder, spec, kept, blobs)
+            _report(claim, kept, brought.missing, database, of=f" of job {former}")
+        if kept.revision:
+            break
+    if spec.kind == "script" and claim.node_rank == 0 and not (kept and kept.files):
+        why = "has no files any more" if kept and kept.revision else "kept no files"
+        _say(claim, f"Job {spec.continues} {why}, so the script begins without them.", {}, database)
 
 
 def _agreed(claim: Claim, stored: Collection[str], database: Database, blobs: BlobStore) -> KeptSet:
@@ -173,17 +180,22 @@ def _report(
             "later was not stored"
         )
     if missing:
-        named = ", ".join(missing[:NAMED_MAX])
+        named = ", ".join(map(readable, missing[:NAMED_MAX]))
         message += f". The store no longer has {_files(len(missing))}: {named}"
+    data = {"files": count, "bytes": total, "missing": missing[:NAMED_MAX]}
+    _say(claim, f"{message}.", data, database)
+
+
+def _say(claim: Claim, message: str, data: dict[str, Any], database: Database) -> None:
     with database.jobs() as session:
         events.add(
             session,
             job_id=claim.job_id,
             attempt=claim.attempt_number,
             kind="files_restored",
-            message=f"{message}.",
+            message=message,
             actor=f"node:{claim.node_name}",
-            data={"files": count, "bytes": total, "missing": missing[:NAMED_MAX]},
+            data=data,
             origin=f"{claim.assignment_id}:files_restored",
         )
 

@@ -35,7 +35,7 @@ from lockstep.system.beneath import UnsafeFileError
 from lockstep.system.patterns import Patterns
 from lockstep.worker.folders import Folder
 from lockstep.worker.upload.kept import indexes
-from lockstep.worker.upload.kept.scanning import Scan, SeenFile, scan
+from lockstep.worker.upload.kept.scanning import Scan, SeenFile, readable, scan
 from lockstep.worker.upload.stream import Stream
 
 log = structlog.get_logger(__name__)
@@ -133,11 +133,13 @@ class KeptFilesUploader:
         memory = self._memory
         found = scan(self._folder.files, self._spec)
         names = self._selected(found, memory)
+        self._refused = dict(found.unread)
         if self._kept is None:
             if not names and not memory.sent:
+                self._report_refused()
                 return True
             self._kept = self._read()
-        kept, self._refused = self._kept, dict(found.unread)
+        kept = self._kept
         gone = self._gone(found)
         new = {path: seen for path, seen in names.items() if self._is_new(path, seen)}
         put = dict(self._stored(new, gone, last))
@@ -342,13 +344,13 @@ class KeptFilesUploader:
         if not new:
             return
         self._reported.update(new)
-        named = [f"{_readable(path)} ({why})" for path, why in new[:NAMED_MAX]]
+        named = [f"{readable(path)} ({why})" for path, why in new[:NAMED_MAX]]
         more = f" and {len(new) - NAMED_MAX:,} more" if len(new) > NAMED_MAX else ""
         noun = "1 name is" if len(new) == 1 else f"{len(new):,} names are"
         self._report(
             "files_skipped",
             f"{noun} not kept: {', '.join(named)}{more}.",
-            {"files": {_readable(path): why for path, why in new[:NAMED_MAX]}},
+            {"files": {readable(path): why for path, why in new[:NAMED_MAX]}},
         )
 
 
@@ -359,11 +361,3 @@ def _is_still(seen: SeenFile) -> bool:
 def _is_below(path: str, found: Scan) -> bool:
     """Return whether a path lies in a folder that was not read."""
     return any(str(folder) in found.unread for folder in PurePosixPath(path).parents)
-
-
-def _readable(path: str) -> str:
-    """Return a name for a message, with escapes for what cannot be printed."""
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
-        for letter in path
-    )

@@ -128,3 +128,15 @@ def _why_not(path: str) -> str:
 def stamps(names: Mapping[str, SeenFile]) -> dict[str, FileStamp]:
     """Return the stamps of all names."""
     return {path: seen.stamp for path, seen in names.items()}
+
+
+def readable(path: str) -> str:
+    """Return a name for a message, with escapes for bytes and letters that cannot be printed."""
+    return "".join(
+        f"\\x{ord(letter) - 0xDC00:02x}"
+        if "\udc80" <= letter <= "\udcff"
+        else letter
+        if letter.isprintable()
+        else letter.encode("unicode_escape").decode()
+        for letter in path
+    )
