@@ -7,6 +7,7 @@ Not here: the places of ranks (``domain.training.layout``), the sharing of gradi
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import lcm
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import Field
@@ -57,29 +58,39 @@ def check_parallel(spec: JobSpec) -> Iterator[FieldError]:
 
 def _wrong_numbers(spec: JobSpec, parallel: Parallel) -> Iterator[FieldError]:
     gpus, unit, island = spec.resources.gpus, parallel.ranks_per_copy, parallel.tensor_size
+    nodes = spec.resources.nodes or 1
     stated = [("", gpus)] if isinstance(gpus, int) else [("/min", gpus.min), ("/max", gpus.max)]
     for place, count in stated:
         if count % unit:
-            below = count - count % unit
-            nearest = f"{below} or {below + unit}" if below else str(unit)
-            yield FieldError(
-                f"/resources/gpus{place}",
+            why = (
                 f"expected a multiple of tensor × pipeline ({unit}), so that each copy of the "
-                f"model is whole, got {count}",
-                count,
-                f"request {nearest} gpus",
+                f"model is whole, got {count}"
             )
-            return
-        nodes = spec.resources.nodes or 1
-        if count % (nodes * island):
-            yield FieldError(
-                f"/resources/gpus{place}",
+        elif count % (nodes * island):
+            why = (
                 f"a tensor group stays inside one node: expected a multiple of tensor ({island}) "
-                f"per node, and {count} gpus on {nodes} nodes are {count / nodes:g} each",
-                count,
-                f"request a multiple of {nodes * island} gpus, or other nodes",
+                f"per node, and {count} gpus on {nodes} nodes are {count / nodes:g} each"
             )
-            return
+        else:
+            continue
+        nearest = " or ".join(map(str, _nearest(spec, count)))
+        yield FieldError(
+            f"/resources/gpus{place}",
+            why,
+            count,
+            f"request {nearest} gpus" if nearest else "use fewer nodes, or a larger batch",
+        )
+        return
+
+
+def _nearest(spec: JobSpec, count: int) -> list[int]:
+    """Return the next smaller and larger numbers of devices that the spec could have."""
+    assert spec.train is not None
+    strategy, unit = spec.train.strategy, spec.train.parallel.ranks_per_copy
+    step = lcm(unit, (spec.resources.nodes or 1) * spec.train.parallel.tensor_size)
+    most = min(spec.train.batch.size * unit, limits.WORLD_SIZE_MAX)
+    able = [each for each in range(step, most + 1, step) if strategy.divides(each // unit)]
+    return [*[each for each in able if each < count][-1:], *[e for e in able if e > count][:1]]
 
 
 def _unsupported(train: Train) -> Iterator[FieldError]:

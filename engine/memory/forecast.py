@@ -6,8 +6,9 @@ run on the CPU. The step is the engine's own (``engine.step.gradient``) with the
 optimizer, so everything that they keep or copy is included. Two micro-batches run if the plan
 accumulates, because from the second on a whole gradient is alive during forward.
 
-Under ``fsdp`` the other ranks are replaced by a process group that sends nothing. Under the other
-strategies a single rank runs, and the effect of several ranks is added by rule.
+Under ``fsdp`` the other ranks are replaced by a process group that sends nothing, and so are those
+of a tensor group: their slices are equally large. Under the other strategies a single rank runs,
+and the effect of several ranks is added by rule.
 
 Not included: temporary memory of kernels (most use none; a convolution that copies a gradient into
 another layout took 16 % in the worst case found), the allocator's rounding and fragmentation, and
@@ -40,14 +41,17 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from lockstep.domain.spec import strategy
 from lockstep.domain.spec.train import Train
+from lockstep.domain.training.layout import RankLayout
 from lockstep.domain.training.memory import MemoryForecast
 from lockstep.engine.memory.parts import micro_batches_of, parts_of, rank_batch
 from lockstep.engine.memory.tensors import TensorCount
 from lockstep.engine.model.modes import set_to_train
 from lockstep.engine.model.objective import Objective
 from lockstep.engine.model.precision import Precision
+from lockstep.engine.parallel.collectives import SilentGroup
 from lockstep.engine.runtime.errors import describe
 from lockstep.engine.runtime.flops import count
+from lockstep.engine.runtime.mesh import Mesh
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.timeline import Parts, StepMarks
 from lockstep.engine.step.gradient import GradientStep
@@ -91,11 +95,12 @@ def forecast(
         Whatever the reason is: the strategy spreads the model over ranks, the task needs values, it
         raises.
     """
-    if train.parallel.ranks_per_copy > 1:
-        raise NoForecastError("layers are cut over several ranks (train.parallel)")
-    sharing = _Sharing.of(train.strategy, world_size)
+    if (train.parallel.pipeline or 1) > 1:
+        raise NoForecastError("layers are divided into stages (train.parallel.pipeline)")
+    copies = max(1, world_size // train.parallel.ranks_per_copy)
+    sharing = _Sharing.of(train.strategy, copies)
     micro_batches = micro_batches_of(
-        train, micro_batch_size=micro_batch_size, world_size=world_size, at_most=MICRO_BATCHES_MAX
+        train, micro_batch_size=micro_batch_size, copies=copies, at_most=MICRO_BATCHES_MAX
     )
     with _explained():
         return _forecast(
@@ -248,8 +253,14 @@ def _forecast(
     count = TensorCount()
     with sharing.group() as (strategy_class, ranks), fake:
         batch = tree_map_only(Tensor, fake.from_tensor, batch)
+        tensor = train.parallel.tensor_size
         model, strategy, gradient, optimizer = parts_of(
-            task, train, strategy_class, ranks, precision
+            task,
+            train,
+            strategy_class,
+            Mesh(RankLayout(1, tensor), Ranks(), ranks),
+            precision,
+            group=SilentGroup(tensor) if tensor > 1 else None,
         )
         gradient.terms = _terms(gradient, strategy, batch)
         whole, weights = rank_batch(

@@ -78,7 +78,8 @@ def _answer(request: ForecastRequest) -> ForecastAnswer:
             task, train, micro_batch_size=size, world_size=request.world_size, sample=sample
         )
 
-    sizes = candidates(ceil_div(train.batch.size, request.world_size))
+    copies = max(1, request.world_size // train.parallel.ranks_per_copy)
+    sizes = candidates(ceil_div(train.batch.size, copies))
     most = None
     if (limit := request.available_bytes) is not None:
         most = largest(lambda size: Trial(predicted(size).peak, 0.0), sizes, limit_bytes=limit) or 0

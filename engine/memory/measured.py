@@ -22,9 +22,11 @@ from torch.profiler import ProfilerActivity, profile
 from lockstep.domain.spec.train import Train
 from lockstep.engine.memory.parts import micro_batches_of, parts_of, rank_batch
 from lockstep.engine.model.precision import Precision
+from lockstep.engine.parallel.collectives import TensorGroup
 from lockstep.engine.runtime import randomness
 from lockstep.engine.runtime.device import is_accelerator, module_of
 from lockstep.engine.runtime.heartbeat import Heartbeat
+from lockstep.engine.runtime.mesh import mesh_of
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.timeline import timeline_for
 from lockstep.engine.strategies import strategy_for
@@ -56,19 +58,26 @@ def measured_steps(
     sample : Any
         One item of the training dataset, of which all micro-batches consist.
     """
+    mesh = mesh_of(ranks, train.parallel)
 
     def run() -> None:
         precision = Precision(train.precision, ranks.device)
         randomness.seed_host(randomness.seed_of(randomness.MODEL, train.seed))
         _, strategy, gradient, optimizer = parts_of(
-            task, train, strategy_for(train.strategy), ranks, precision, sample=sample
+            task,
+            train,
+            strategy_for(train.strategy),
+            mesh,
+            precision,
+            group=None if mesh.tensor is None else TensorGroup(mesh.tensor, mesh.place.tensor),
+            sample=sample,
         )
         try:
             batch = task.collate([sample] * micro_batch_size)
             micro_batches = micro_batches_of(
                 train,
                 micro_batch_size=micro_batch_size,
-                world_size=ranks.world_size,
+                copies=mesh.layout.copies,
                 at_most=_MICRO_BATCHES_MAX,
             )
             whole, weights = rank_batch(

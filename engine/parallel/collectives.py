@@ -47,14 +47,14 @@ class TensorGroup:
             before, shared = self._last
             if before is whole:
                 return shared
-        copied: Tensor = _Copied.apply(whole, self.group)  # type: ignore[no-untyped-call]
+        copied: Tensor = _Copied.apply(whole, self)  # type: ignore[no-untyped-call]
         self._last = whole, copied
         return copied
 
     def reduced(self, part: Tensor) -> Tensor:
         """Return the sum of every rank's part of an output."""
         self._last = None
-        found: Tensor = _Reduced.apply(part, self.group)  # type: ignore[no-untyped-call]
+        found: Tensor = _Reduced.apply(part, self)  # type: ignore[no-untyped-call]
         return found
 
     def gathered(self, slice_: Tensor) -> Tensor:
@@ -63,24 +63,32 @@ class TensorGroup:
         found: Tensor = _Gathered.apply(slice_, self)  # type: ignore[no-untyped-call]
         return found
 
+    def forget(self) -> None:
+        """Release the last input: a recomputation may end before the layer that does."""
+        self._last = None
+
     def sum_up(self, tensor: Tensor) -> None:
         """Add up a tensor over the ranks, in place."""
         dist.all_reduce(tensor, group=self.group)
+
+    def exchange(self, every: list[Tensor], own: Tensor) -> None:
+        """Fill a list with the tensors of all ranks, in their order."""
+        dist.all_gather(every, own, group=self.group)
 
     def send_first(self, tensor: Tensor) -> None:
         """Replace a tensor by that of the first rank, in place."""
         dist.broadcast(tensor, group=self.group, group_src=0)
 
 
-def _summed(part: Tensor, group: dist.ProcessGroup) -> Tensor:
+def _summed(part: Tensor, group: TensorGroup) -> Tensor:
     whole = part.detach().clone(memory_format=torch.contiguous_format)
-    dist.all_reduce(whole, group=group)
+    group.sum_up(whole)
     return whole
 
 
 class _Copied(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, whole: Tensor, group: dist.ProcessGroup) -> Tensor:
+    def forward(ctx: Any, whole: Tensor, group: TensorGroup) -> Tensor:
         ctx.group = group
         return whole.view_as(whole)
 
@@ -91,7 +99,7 @@ class _Copied(torch.autograd.Function):
 
 class _Reduced(torch.autograd.Function):
     @staticmethod
-    def forward(_: Any, part: Tensor, group: dist.ProcessGroup) -> Tensor:
+    def forward(_: Any, part: Tensor, group: TensorGroup) -> Tensor:
         return _summed(part, group)
 
     @staticmethod
@@ -105,9 +113,25 @@ class _Gathered(torch.autograd.Function):
         ctx.first, ctx.width = group.index * slice_.shape[-1], slice_.shape[-1]
         own = slice_.detach().contiguous()
         every = [torch.empty_like(own) for _ in range(group.size)]
-        dist.all_gather(every, own, group=group.group)
+        group.exchange(every, own)
         return torch.cat(every, -1)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         return gradient.narrow(-1, ctx.first, ctx.width).contiguous(), None
+
+
+class SilentGroup(TensorGroup):
+    """First rank of a group whose other ranks do not exist, for forecasts. It sends nothing."""
+
+    def __init__(self, size: int):
+        self.index, self.size, self._last = 0, size, None
+
+    def sum_up(self, tensor: Tensor) -> None:
+        """Leave the tensor as it is."""
+
+    def exchange(self, every: list[Tensor], own: Tensor) -> None:
+        """Leave the tensors as they are."""
+
+    def send_first(self, tensor: Tensor) -> None:
+        """Leave the tensor as it is."""

@@ -70,6 +70,7 @@ class TensorParallel:
         Kernels that add in any order would let the copies of a norm drift apart, so where there are
         such kernels all ranks of a group take the first one's gradient.
         """
+        self._group.forget()
         _exchange(self._summed, self._group.sum_up)
         _exchange(self._sent, self._group.send_first)
 

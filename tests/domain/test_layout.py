@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from itertools import product
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from lockstep.domain.spec.batch import check_batch
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.spec.parallel import check_parallel
 from lockstep.domain.training.layout import RankLayout, RankPlace
@@ -87,7 +89,7 @@ TWO = {"tensor": 2}
         ({"gpus": 1}, {"parallel": TWO}, "got 1 → request 2 gpus"),
         ({"gpus": {"min": 3, "max": 4}}, {"parallel": TWO}, "/resources/gpus/min: expected"),
         ({"gpus": {"min": 2, "max": 5}}, {"parallel": TWO}, "/resources/gpus/max: expected"),
-        ({"gpus": 6, "nodes": 2}, {"parallel": TWO}, "a tensor group stays inside one node: expected a multiple of tensor (2) per node"),
+        ({"gpus": 6, "nodes": 2}, {"parallel": TWO}, "a tensor group stays inside one node: expected a multiple of tensor (2) per node, and 6 gpus on 2 nodes are 3 each → request 4 or 8 gpus"),
         ({"gpus": 2}, {"parallel": TWO, "strategy": {"name": "zero1"}}, "zero1 needs the whole model"),
         ({"gpus": 2}, {"parallel": TWO, "strategy": {"compression": "powersgd"}, "steps": 300}, "depends on tensor"),
         ({"gpus": 2}, {"parallel": TWO, "compile": True}, "/train/compile: "),
@@ -101,6 +103,39 @@ def test_a_cut_that_cannot_be_is_refused_with_the_numbers(
 ) -> None:
     found = refusals(resources, **train)
     assert any(words in each for each in found), found
+
+
+@pytest.mark.parametrize("nodes", [None, 2, 3])
+@pytest.mark.parametrize("pipeline", [None, 3])
+@pytest.mark.parametrize("shard", [None, 2])
+def test_refused_numbers_of_devices_name_the_nearest_that_are_not(
+    nodes: int | None, pipeline: int | None, shard: int | None
+) -> None:
+    """By trying every number on its own."""
+    train: dict[str, Any] = {"parallel": {"tensor": 2, "pipeline": pipeline}, "batch/size": 8}
+    if shard is not None:
+        train["strategy"] = {"name": "fsdp", "shard": shard}
+    found: dict[int, list[str]] = {}
+    for gpus in range(1, 49):
+        with contextlib.suppress(ValidationError):  # No multiple of nodes, or of shard.
+            own = spec({"gpus": gpus, "nodes": nodes}, **train)
+            found[gpus] = [
+                each.next_step or ""
+                for each in (*check_parallel(own), *check_batch(own))
+                if each.pointer in ("/resources/gpus", "/train/batch/size")
+            ]
+    accepted = [gpus for gpus, refusals in found.items() if not refusals]
+    assert accepted
+    for gpus in accepted:
+        each = gpus // (nodes or 1)  # Ranks of one node, which are neighbours.
+        groups = RankLayout.of(gpus, 2, pipeline or 1).tensor_groups()
+        assert all(len({rank // each for rank in group}) == 1 for group in groups)
+    for gpus, (first, *_) in ((gpus, each) for gpus, each in found.items() if each):
+        if gpus > 8 * 2 * (pipeline or 1):
+            continue  # Refused for the batch.
+        nearest = [each for each in accepted if each < gpus][-1:]
+        nearest += [each for each in accepted if each > gpus][:1]
+        assert first == f"request {' or '.join(map(str, nearest))} gpus"
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from lockstep.domain.training.memory import MemoryForecast
 from lockstep.engine.memory.forecast import NoForecastError, forecast
 from lockstep.engine.memory.measured import count_of
+from lockstep.engine.task.causal_lm import CausalLM
 from lockstep.engine.task.interface import Task
 from tests.engine.memory.memory_cases import (
     CPU,
@@ -67,6 +68,37 @@ def test_the_forecast_includes_the_buckets_of_ddp(
     found = predicted(task, train, 32, world_size=2)
     assert found.buckets == found.weights * buckets
     assert abs(found.peak - measured) <= TOLERANCE * measured
+
+
+@pytest.mark.parametrize(
+    ("size", "settings"),
+    [(32, {}), (64, {"optimizer": SGD}), (64, {"activation_checkpointing": True})],
+    ids=str,
+)
+def test_the_forecast_of_a_cut_model_is_that_of_a_rank(
+    pool: Pool, size: int, settings: dict[str, Any]
+) -> None:
+    task, train = TASKS["gpt"](), train_of(size, parallel={"tensor": 2}, **settings)
+    measured = max(pool.run(measured_on_rank, "gpt", train, 32, world_size=2))
+    assert abs(predicted(task, train, 32, 2).peak - measured) <= TOLERANCE * measured
+
+
+def test_the_buckets_of_copies_have_the_size_of_the_slices() -> None:
+    settings = {"strategy": {"gradient_as_bucket_view": False}, "parallel": {"tensor": 2}}
+    found = predicted(TASKS["gpt"](), train_of(128, **settings), 32, world_size=4)
+    assert found.buckets == found.weights
+
+
+@pytest.mark.parametrize("strategy", [{}, {"name": "fsdp"}, {"name": "fsdp", "shard": 2}], ids=str)
+def test_a_rank_of_a_cut_model_holds_its_slices(strategy: dict[str, Any]) -> None:
+    task = CausalLM(context=16, layers=2, heads=4, width=512, max_bytes=4096)
+    whole, half, quarter = (
+        predicted(task, train_of(8, strategy=strategy, parallel={"tensor": size}), 1, 4 * size)
+        for size in (1, 2, 4)
+    )
+    assert half.weights == pytest.approx(whole.weights / 2, rel=0.02)
+    assert half.optimizer == pytest.approx(whole.optimizer / 2, rel=0.02)
+    assert quarter.weights == pytest.approx(whole.weights / 4, rel=0.04)
 
 
 def test_the_parts_of_the_forecast_match_the_model() -> None:
