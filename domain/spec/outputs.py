@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
 from lockstep.domain import limits
-from lockstep.domain.errors import at_field
+from lockstep.domain.errors import FieldError, at_field
 from lockstep.domain.spec.fields import NO_BOOL, Section, no_nul
 from lockstep.system.patterns import PatternError, Patterns
 
@@ -51,3 +52,15 @@ class Outputs(Section):
     @property
     def bytes_max(self) -> int:
         return int(self.max_gb * 1e9)
+
+
+def keep_refusals(keep: Sequence[str]) -> Iterator[FieldError]:
+    """The error about patterns that all take names away, from nothing. Stored ones stay readable."""
+    if keep and all(pattern.startswith("!") for pattern in keep):
+        yield FieldError(
+            "/outputs/keep",
+            "expected a pattern that selects files: each of these only takes names away, so nothing "
+            "would be kept",
+            list(keep),
+            'put "**" first, which selects everything; an empty list keeps nothing',
+        )

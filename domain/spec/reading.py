@@ -28,6 +28,7 @@ from lockstep.domain.spec.fields import DOTTED_PATH, PATTERNS
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.spec.launchers import launcher_refusals
 from lockstep.domain.spec.optimizer import NAMES, OPTIMIZERS
+from lockstep.domain.spec.outputs import keep_refusals
 from lockstep.domain.spec.parallel import check_parallel
 
 Location = tuple[int | str, ...]
@@ -62,7 +63,7 @@ def read_spec(document: object) -> JobSpec:
     except ValidationError as error:
         raise invalid(field_errors(error, JobSpec, document)) from None
     problems = (*_name_refusals(spec.name), *check_parallel(spec), *check_batch(spec))
-    problems += tuple(launcher_refusals(spec))
+    problems += (*launcher_refusals(spec), *keep_refusals(spec.outputs.keep))
     if problems:
         raise invalid(problems)
     later = tuple(not_yet(spec))

@@ -152,7 +152,9 @@ def _stopped(facts: Facts, steps: int | None, common: dict[str, Any]) -> Outcome
         else "the ranks ended in time"
     )
     if facts.left_behind and not ended_well:
-        how = "rank 0 saved the last completed step and exited"
+        how = "rank 0 exited before a step was complete"
+        if last_step:
+            how = "rank 0 saved the last completed step and exited"
         if len(facts.ranks) > 1:
             how += ", and the ranks in the next step were killed"
     if not facts.ranks:

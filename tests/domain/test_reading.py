@@ -69,6 +69,13 @@ CASES: list[tuple[str, Any, str, str, str]] = [
     ),
     ("/resources/gpus", {"min": 1}, "/resources/gpus/max", "is required", "add it"),
     (
+        "/outputs",
+        {"keep": ["!*.tmp", "!data/"]},
+        "/outputs/keep",
+        "only takes names away, so nothing would be kept",
+        'put "**" first',
+    ),
+    (
         "/resources/gpus",
         {"min": 4, "max": 2},
         "/resources/gpus/max",

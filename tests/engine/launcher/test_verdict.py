@@ -194,14 +194,22 @@ def test_a_stop_reports_ranks_that_remained() -> None:
     )
 
 
-def test_a_stop_of_a_single_rank_mentions_no_others() -> None:
+@pytest.mark.parametrize(
+    ("last_step", "words"),
+    [(7, "saved the last completed step and exited"), (None, "exited before a step was complete")],
+)
+def test_a_stop_of_a_single_rank_mentions_no_others(last_step: int | None, words: str) -> None:
     abandoned = Exit(0, 0, 10.0, torn_down=True, early=True)
     facts = Facts(ranks=(0,), exits=[abandoned], cause="stop", left_behind=True)
     facts.stop = StopFile(reason="preempted", grace_seconds=5.0)
     outcome = decide(
-        facts, {}, assignment_of(ranks_here=1, world_size=1, devices=[0]), last_step=7, steps=9
+        facts,
+        {},
+        assignment_of(ranks_here=1, world_size=1, devices=[0]),
+        last_step=last_step,
+        steps=9,
     )
-    assert outcome.message.endswith("rank 0 saved the last completed step and exited")
+    assert outcome.message.endswith(f"rank 0 {words}")
 
 
 def test_an_own_error_of_a_peer_precedes_an_exit_with_code_0() -> None:

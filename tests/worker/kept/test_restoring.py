@@ -228,3 +228,15 @@ def test_a_job_that_continues_one_without_files_says_so(job: Job) -> None:
         job.job_id = scenes.submit(job.database, **job.document)
         job.begin()
         assert job.restored == f"Job {former} {why}, so the script begins without them."
+
+
+def test_a_train_job_that_continues_one_without_a_checkpoint_says_so(
+    database: Database, tmp_path: Path
+) -> None:
+    former = scenes.run(database)
+    scenes.end(database, former, Reason.USER_ERROR)
+    scenes.release(database, former)
+    train = {**scenes.document(continues=former.job_id), "script": None}
+    blobs = BlobStore(str(tmp_path / "store"))
+    job = Job(database, blobs, tmp_path / "node", **train)
+    assert job.restored == (f"Job {former.job_id} has no checkpoint, so training begins at step 0.")

@@ -87,7 +87,12 @@ def _inherit(
             _report(claim, kept, brought.missing, database, of=f" of job {former}")
         if kept.revision:
             break
-    if spec.kind == "script" and claim.node_rank == 0 and not (kept and kept.files):
+    if claim.node_rank > 0:
+        return
+    if spec.kind == "train" and not (claim.published or claim.inherited):
+        what = "has no checkpoint, so training begins at step 0"
+        _say(claim, f"Job {spec.continues} {what}.", {}, database)
+    if spec.kind == "script" and not (kept and kept.files):
         why = "has no files any more" if kept and kept.revision else "kept no files"
         _say(claim, f"Job {spec.continues} {why}, so the script begins without them.", {}, database)
 
