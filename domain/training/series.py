@@ -102,10 +102,16 @@ METRICS: Final = (
     _seconds("time/forward_seconds", "rank 0"),
     _seconds("time/backward_seconds", "rank 0, without exposed communication"),
     _seconds("time/communication_seconds", "rank 0, exposed: not hidden behind backward"),
+    _seconds("time/tensor_seconds", "rank 0, messages within a tensor group; cut models only"),
     _seconds("time/optimizer_seconds", "rank 0, clipping included"),
     _seconds("time/checkpoint_seconds", "rank 0"),
     _seconds("time/eval_seconds", "rank 0"),
     _seconds("time/other_seconds", "rank 0, the rest: the parts add up to the step"),
+    Metric(
+        "perf/tensor",
+        Metadata(direction="lower", domain=FRACTION),
+        "share of a step that messages within a tensor group take; cut models only",
+    ),
     Metric("memory/peak_bytes", Metadata("bytes", "bytes", domain=POSITIVE), "largest over ranks"),
 )
 
@@ -131,7 +137,7 @@ SYSTEM_SERIES: Final[Mapping[tuple[str, str], Metadata]] = {
 ``system/rank3/rss_bytes``."""
 _TABLE: Final = {metric.name: metric.metadata for metric in METRICS}
 _PLACES: Final = {metric.name: place for place, metric in enumerate(METRICS)}
-_MACHINE: Final = ("throughput", "time", "memory", "system")
+_MACHINE: Final = ("throughput", "time", "perf", "memory", "system")
 """Groups that describe the machine instead of the training."""
 _FIRST: Final = ("train", "eval")
 _DIGITS: Final = "0123456789"

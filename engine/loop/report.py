@@ -131,6 +131,8 @@ class StepReport:
             values["throughput/samples_per_second"] = self.samples / training
             if self.unit == "tokens" and len(self.divisors) == 1:
                 values["throughput/tokens_per_second"] = self.divisors[0] / training
+            if "tensor" in parts:
+                values["perf/tensor"] = parts["tensor"] / training
             if self.flop_count is not None:
                 values |= self.flop_count.rates(self.samples / training)
         return values

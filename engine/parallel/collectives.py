@@ -10,11 +10,19 @@ All ranks of the group must call these functions in the same order.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from lockstep.engine.runtime.timeline import Timeline
+
+_OF_A_STEP: Final = ("forward", "backward", "data")
+"""What a rank does when it exchanges a message that counts: after the last backward it waits for
+samples."""
 
 
 class TensorGroup:
@@ -31,6 +39,8 @@ class TensorGroup:
         self.group, self.index, self.size = group, index, group.size()
         self._last: tuple[Tensor, Tensor] | None = None
         """The last input and its copy, until a layer ends with a whole output again."""
+        self.timeline: Timeline | None = None
+        """Timeline of the run's steps; None before them."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TensorGroup:
         return self
@@ -69,15 +79,30 @@ class TensorGroup:
 
     def sum_up(self, tensor: Tensor) -> None:
         """Add up a tensor over the ranks, in place."""
-        dist.all_reduce(tensor, group=self.group)
+        with self._marked():
+            dist.all_reduce(tensor, group=self.group)
 
     def exchange(self, every: list[Tensor], own: Tensor) -> None:
         """Fill a list with the tensors of all ranks, in their order."""
-        dist.all_gather(every, own, group=self.group)
+        with self._marked():
+            dist.all_gather(every, own, group=self.group)
 
     def send_first(self, tensor: Tensor) -> None:
         """Replace a tensor by that of the first rank, in place."""
-        dist.broadcast(tensor, group=self.group, group_src=0)
+        with self._marked():
+            dist.broadcast(tensor, group=self.group, group_src=0)
+
+    @contextmanager
+    def _marked(self) -> Iterator[None]:
+        """Count the time of a message of a step by itself."""
+        timeline = self.timeline
+        if timeline is None or timeline.doing not in _OF_A_STEP:
+            yield
+            return
+        before = timeline.doing
+        timeline.mark(before, then="tensor")
+        yield
+        timeline.mark("tensor", then=before)
 
 
 def _summed(part: Tensor, group: TensorGroup) -> Tensor:
@@ -125,7 +150,7 @@ class SilentGroup(TensorGroup):
     """First rank of a group whose other ranks do not exist, for forecasts. It sends nothing."""
 
     def __init__(self, size: int):
-        self.index, self.size, self._last = 0, size, None
+        self.index, self.size, self._last, self.timeline = 0, size, None, None
 
     def sum_up(self, tensor: Tensor) -> None:
         """Leave the tensor as it is."""

@@ -22,6 +22,7 @@ from lockstep.engine.parallel.slices import whole_of
 from lockstep.engine.runtime.device import is_accelerator
 from lockstep.engine.runtime.mesh import Mesh
 from lockstep.engine.runtime.scattered import Scattered, identity
+from lockstep.engine.runtime.timeline import Timeline
 
 State = dict[str, Any]
 
@@ -63,6 +64,10 @@ class TensorParallel:
                 for name, parameter in named
                 if name not in cut.cuts and name not in cut.summed
             ]
+
+    def watch(self, timeline: Timeline) -> None:
+        """Mark the messages of steps in a timeline."""
+        self._group.timeline = timeline
 
     def settle(self) -> None:
         """Complete the gradients of what this rank holds whole. All ranks must call this.

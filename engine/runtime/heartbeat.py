@@ -48,15 +48,17 @@ PHASES: Final = (
     "checkpoint",
     "other",
     "done",
+    "tensor",
 )
-"""Phases of a rank. ``done``: the run is complete and the process is exiting."""
+"""Phases of a rank. ``done``: the run is complete and the process is exiting. ``tensor``: it
+exchanges parts of activations with the ranks that hold slices of the same layers."""
 STACKS_SIGNAL: Final = signal.SIGRTMIN + 5
 """No framework that a task may use listens to this one. Without a handler it would end a process:
 ask ``catches``."""
 
 _NUMBERS: Final = {name: number for number, name in enumerate(PHASES)}
 _NOT_COMPARED: Final = frozenset(
-    _NUMBERS[phase] for phase in ("communication", "eval", "checkpoint")
+    _NUMBERS[phase] for phase in ("communication", "tensor", "eval", "checkpoint")
 )
 _MARK: Final = Struct("@ddqq")
 _STEPS: Final = Struct("@qqqq")

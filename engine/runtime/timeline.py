@@ -25,6 +25,9 @@ Parts = dict[str, float]
 class Timeline(Protocol):
     """The marks of one rank."""
 
+    doing: str
+    """What the rank does since the last mark."""
+
     def begin(self) -> None:
         """Start a step where the one before ended."""
 
@@ -59,7 +62,7 @@ class HostTimeline:
     """Marks by the host's clock."""
 
     def __init__(self, heartbeat: Heartbeat) -> None:
-        self._heartbeat = heartbeat
+        self._heartbeat, self.doing = heartbeat, "other"
         self._last = time.monotonic()
         self._start = self._last
         self._marks: list[tuple[str, float]] = []
@@ -68,7 +71,7 @@ class HostTimeline:
         self._start, self._marks = self._last, []
 
     def mark(self, part: str, then: str = "other") -> None:
-        self._last = self._heartbeat.mark(then)
+        self._last, self.doing = self._heartbeat.mark(then), then
         self._marks.append((part, self._last))
 
     def end(self) -> StepMarks:
@@ -94,7 +97,7 @@ class DeviceTimeline:
     """Marks by events on the device's current stream."""
 
     def __init__(self, heartbeat: Heartbeat, device: torch.device) -> None:
-        self._heartbeat, self._module = heartbeat, module_of(device)
+        self._heartbeat, self._module, self.doing = heartbeat, module_of(device), "other"
         self._last = self._event()
         self._start = self._last
         self._marks: list[tuple[str, Any]] = []
@@ -104,7 +107,7 @@ class DeviceTimeline:
 
     def mark(self, part: str, then: str = "other") -> None:
         self._heartbeat.mark(then)
-        self._last = self._event()
+        self.doing, self._last = then, self._event()
         self._marks.append((part, self._last))
 
     def end(self) -> StepMarks:

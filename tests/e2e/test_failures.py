@@ -47,6 +47,60 @@ def test_a_failed_task_is_not_tried_again(lockstep: Service, tmp_path: Path) -> 
     assert lockstep.ended(job["id"])["attempt"]["number"] == 1
 
 
+CUT = '''
+import os
+import torch
+from torch import nn
+from lockstep import Task
+
+
+class Fit(Task):
+    """Rank 1 of the tensor group needs too much memory for more than two samples."""
+
+    def model(self):
+        return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1)).double()
+
+    def tensor_plan(self, model):
+        return {"0": "colwise", "2": "rowwise"}
+
+    def dataset(self, split):
+        x = torch.randn(40, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        return torch.utils.data.TensorDataset(x, x.sum(1))
+
+    def loss(self, model, batch):
+        x, y = batch
+        found = model(x).squeeze(-1)
+        if torch.is_grad_enabled() and len(x) > 2 and os.environ.get("RANK") == "1":
+            torch.empty(2**60)  # Torch's allocator refuses it.
+        return ((found - y) ** 2).sum()
+'''
+
+
+def test_a_cut_model_that_runs_out_of_memory_goes_on_with_half_the_micro_batch(
+    lockstep: Service, tmp_path: Path
+) -> None:
+    (tmp_path / "fit.py").write_text(CUT)
+    cut = {
+        "name": "cut-too-large",
+        "kind": "train",
+        "code": {"upload": lockstep.upload(tmp_path)},
+        "resources": {"gpus": 2},
+        "retry": {"max": 0},
+        "train": {
+            "task": "fit.py:Fit",
+            "batch": {"size": 8, "micro_size": 4},
+            "steps": 4,
+            "parallel": {"tensor": 2},
+        },
+    }
+    ended = lockstep.ended(lockstep.submit(cut)["id"])
+    assert (ended["state"], ended["attempt"]["number"]) == ("succeeded", 2)
+    assert (ended["plan"]["micro_batch_size"], ended["plan"]["accumulation_steps"]) == (2, 4)
+    words = "out of memory: the next attempt runs micro-batches of 2 instead of 4"
+    shown = lockstep.events(ended["id"])
+    assert any(words in (event["message"] or "") for event in shown)
+
+
 def test_cancelling_a_queued_job_takes_one_request(lockstep: Service) -> None:
     holders = [lockstep.submit(script("holder", ["sleep", "60"], gpus=4))]
     until(lambda: lockstep.job(holders[0]["id"])["state"] == "running", 60, "holder running")

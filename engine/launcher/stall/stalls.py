@@ -39,6 +39,8 @@ _LONG_PHASES: Final = frozenset({"setup", "eval", "checkpoint"})
 _OWN_PHASES: Final = frozenset({"data", "other"})
 """Phases in which a rank never waits for others, under any strategy. Under fully sharded
 strategies, ranks also communicate in forward and optimizer."""
+_TENSOR: Final = "tensor"
+"""Phase of a message within a tensor group."""
 _STEPS_KEPT: Final = 101
 GAP_SECONDS_MAX: Final = 3.0
 """Longest time between two checks that counts as quiet."""
@@ -69,7 +71,7 @@ class RankProgress:
         """True if the phase and the stacks show that the rank waits for others."""
         if self.answer.state in "TDX":  # Stopped or waiting for a device: it could not continue.
             return False
-        if self.phase == "communication":
+        if self.phase in ("communication", _TENSOR):
             return True
         main = self._main()
         return main is not None and any(
@@ -132,7 +134,7 @@ class StallReport:
         if not culprits:
             return (
                 f"{head}: all of them wait in a collective, because of another node or a lost "
-                f"message"
+                f"message{self._groups()}"
             )
         named = "; ".join(view.sentence() for view in culprits[:_NAMED_MAX])
         more = f"; so have {len(culprits) - _NAMED_MAX} more" if len(culprits) > _NAMED_MAX else ""
@@ -142,7 +144,15 @@ class StallReport:
             if len(waiting) == 1
             else f"; {len(waiting)} ranks wait"
         )
-        return f"{head}: {named}{more}{rest if waiting else ''}"
+        return f"{head}: {named}{more}{rest if waiting else ''}{self._groups()}"
+
+    def _groups(self) -> str:
+        """Name the ranks that wait for others with slices of the same layers."""
+        ranks = [str(view.rank) for view in self.views if view.phase == _TENSOR]
+        if not ranks:
+            return ""
+        are = f"rank {ranks[0]} waits" if len(ranks) == 1 else f"ranks {', '.join(ranks)} wait"
+        return f" ({are} for a message of their tensor group)"
 
     def excerpt(self) -> str:
         """Return the stacks, the cause first, truncated to the limit of an outcome."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,12 @@ def test_recomputed_activations_and_an_evaluation_change_nothing(
     for step in (5, 10, 15, 20):
         evaluated = records(tmp_path / "more")[step]["eval/loss"]
         assert evaluated == pytest.approx(records(tmp_path / "one")[step]["eval/loss"], rel=1e-12)
+    values = records(tmp_path / "more")[7]
+    parts = {name: value for name, value in values.items() if name.startswith("time/")}
+    step_seconds = parts.pop("time/step_seconds")
+    assert math.fsum(parts.values()) == pytest.approx(step_seconds)
+    assert values["perf/tensor"] == pytest.approx(parts["time/tensor_seconds"] / step_seconds)
+    assert parts["time/tensor_seconds"] > 0 < parts["time/forward_seconds"]
 
 
 @pytest.mark.contract(3, 16, 25)

@@ -15,6 +15,7 @@ export const PARTS = [
   { part: "data", name: "Waiting for data" },
   { part: "forward", name: "Forward" },
   { part: "backward", name: "Backward" },
+  { part: "tensor", name: "Messages of the tensor group" },
   { part: "communication", name: "Waiting for other ranks" },
   { part: "optimizer", name: "Optimizer" },
   { part: "checkpoint", name: "Checkpoint" },
@@ -60,6 +61,7 @@ const REMARKABLE = 0.15;
 const REMARKS: Partial<Record<Part, (percent: string) => string>> = {
   data: (percent) => `The step waits for data ${percent} of the time.`,
   communication: (percent) => `The step waits for the other ranks ${percent} of the time.`,
+  tensor: (percent) => `Messages of the tensor group take ${percent} of the time.`,
   checkpoint: (percent) => `The step waits for checkpoints ${percent} of the time.`,
   eval: (percent) => `Evaluation takes ${percent} of the time.`,
   optimizer: (percent) => `The optimizer takes ${percent} of the time.`,

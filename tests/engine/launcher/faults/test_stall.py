@@ -330,6 +330,19 @@ def test_if_all_wait_the_rank_with_fewer_collectives_is_named(
     assert culprits or "all of them wait in a collective" in stalled.sentence()
 
 
+@pytest.mark.parametrize("busy", ["forward", "tensor"])
+def test_ranks_that_wait_for_their_tensor_group_are_named(busy: str) -> None:
+    phases = (busy, "tensor", "communication", "communication")
+    views = tuple(
+        RankProgress(rank, HeartbeatReading(0.0, 0.0, 3, phase, 9, 1, 0), 9.0, StackDump(1, "S"))
+        for rank, phase in enumerate(phases)
+    )
+    stalled = StallReport(9.0, 8.0, views)
+    who = "rank 1 waits" if busy == "forward" else "ranks 0, 1 wait"
+    assert stalled.sentence().endswith(f" ({who} for a message of their tensor group)")
+    assert [view.rank for view in stalled.culprits] == ([0] if busy == "forward" else [])
+
+
 @pytest.mark.contract(33)
 def test_a_run_that_hangs_ends_with_the_cause_and_stacks(
     attempt: Attempt,
