@@ -520,7 +520,10 @@ class Attempt:
             started = started_in(self.folder.path, ProcessSnapshot.take())
             self._tree.launcher = started[0].key if started else None
             if not started and not self.folder.was_launched() and self.leased:
-                self.phase = self._conclude(stopped("shutdown", "while the node prepared it"))
+                message = (
+                    "the node's agent ended while it prepared the attempt; no rank had started"
+                )
+                self.phase = self._conclude(Outcome.of(Reason.SHUTDOWN, message))
         stop = self.folder.stop()
         if stop is not None:
             self._stop_wanted, self._stop_seconds = stop.reason, stop.grace_seconds

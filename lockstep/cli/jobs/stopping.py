@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from cyclopts import Parameter
 
-from lockstep.cli.common import Connection, Flag, Output, Settings
+from lockstep.cli.common import Connection, Flag, Output, Settings, say
 from lockstep.cli.text import output as out
-from lockstep.client.errors import ExitCode, UsageError
+from lockstep.client.errors import ExitCode, RefusedError, UsageError
 from lockstep.domain.life.lifecycle import TERMINAL
 
 if TYPE_CHECKING:
@@ -169,9 +169,14 @@ def _for_each(
         raise UsageError(f"{name}: which job?", next_step="lockstep ps lists them")
     form = output.format
     answers = []
+    refused: list[RefusedError] = []
     with connection.client() as client:
         for reference in jobs:
-            job = request(client, reference)
+            try:
+                job = request(client, reference)
+            except RefusedError as error:  # The others are not to wait for it.
+                refused.append(error)
+                continue
             answers.append(job)
             if form in ("table", "wide"):
                 limit = f", {job.stop_grace.sentence()}" if job.stop_grace is not None else ""
@@ -180,4 +185,8 @@ def _for_each(
                 print(job.id)
     if form == "json":
         out.print_json(answers)
+    for earlier in refused[:-1]:
+        say(earlier.message)
+    if refused:
+        raise refused[-1]
     return ExitCode.OK
