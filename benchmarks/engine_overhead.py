@@ -36,12 +36,12 @@ Data. ``--data loader`` puts the same map-style dataset of ready rows behind eac
 recommended loader, without worker processes. ``--data ready`` prepares micro-batches in advance: a
 list, and for Lockstep, whose loader is its own, a ``collate`` that returns a ready micro-batch.
 
-Collectives of Gloo, host reads (``aten::_local_scalar_dense``, as in ``.item()``) and peak bytes of the CPU
-allocator are counted by torch's profiler in runs of their own, never in a timed one. Host reads of
-a micro-batch are the difference to a run with twice as many of them. The peak is that of the steps,
-from the first update to the last; ``start`` is the maximum before, in which an engine may warm up
-or check its task. A checkpoint at the end, which the other loops do not write, is omitted.
-Lockstep's control operation is no collective.
+Collectives of Gloo, host reads (``aten::_local_scalar_dense``, as in ``.item()``) and peak bytes of
+the CPU allocator are counted by torch's profiler in runs of their own, never in a timed one. Host
+reads of a micro-batch are the difference to a run with twice as many of them. The peak is that of
+the steps, from the first update to the last; ``start`` is the maximum before, in which an engine
+may warm up or check its task. A checkpoint at the end, which the other loops do not write, is
+omitted. Lockstep's control operation is no collective.
 
 Not here: the loops (``engine_loops.py``), and the correctness of their results
 (``benchmarks.conformance``).

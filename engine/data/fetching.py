@@ -85,8 +85,14 @@ class Fetcher(Dataset[M]):
             return self._make([self._seeded(epoch, index) for epoch, index in items])
         if self._several is not None:
             return self._make(self._all_at_once([index for _, index in items]))
-        dataset, split = self._dataset, self._split
-        return self._make([_sample(dataset, index, split) for _, index in items])
+        dataset, samples = self._dataset, []
+        try:
+            for _, index in items:
+                samples.append(dataset[index])
+        except Exception as error:
+            put_at(error, f"item {index} of dataset({self._split!r})")
+            raise
+        return self._make(samples)
 
     def _seeded(self, epoch: int, index: int) -> Any:
         self._seeds.seed(epoch, index)

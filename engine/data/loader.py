@@ -6,7 +6,7 @@ at once. Samples are fetched
 
 * inline, if that is fast, or if the model uses the same generators as the samples
   (``engine.runtime.randomness``): when the batch is needed, or earlier while the rank waits for
-  others;
+  the gradients of others;
 * otherwise by a thread of the rank during the step before. A thread costs a hand-over and competes
   for the interpreter's lock, so tiny samples are slower with one than without;
 * or by ``loader.workers`` processes. They die with their rank.
@@ -23,6 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 from torch.utils.data import Dataset
@@ -70,6 +71,7 @@ class RankBatch:
     """Samples of the whole batch, over all ranks."""
     micro_batches: list[MicroBatch]
 
+    @cached_property
     def weights(self) -> tuple[float, ...]:
         """Units of each loss term in this rank's shard."""
         return tuple(
@@ -110,7 +112,7 @@ class RunLength:
 
 def weights_of(weight: float | Mapping[str, float], terms: tuple[str, ...]) -> tuple[float, ...]:
     """A task's weight as one number per loss term, checked."""
-    if isinstance(weight, Mapping):
+    if not isinstance(weight, float) and isinstance(weight, Mapping):
         if set(weight) != set(terms):
             raise BadSpecError(
                 f"weight() names the terms {sorted(weight)}, but loss() returns "
@@ -212,6 +214,7 @@ class Batches:
         self._workers, self._in_line, self._pin = workers, in_line, pin
         self._empty: Made = (masked, 0, (0.0,) * len(terms))
         self._slow = 0
+        self._ready: RankBatch | Exception | None = None
         self._thread: _Ahead | None = None
         self._from_workers: Iterator[Made] | None = None
         self.replan(plan, first_step)
@@ -222,7 +225,7 @@ class Batches:
         Batches fetched in advance are discarded.
         """
         self.close(seconds=None)  # The current fetch uses the generators that the next fetch seeds.
-        self._plan, self._next_step = plan, step
+        self._plan, self._next_step, self._ready = plan, step, None
         self._planned = _Planned(
             plan,
             self._length,
@@ -239,16 +242,34 @@ class Batches:
 
     def request(self) -> None:
         """Begin to fetch the next batch, if there is one."""
-        if self._thread is not None and self._next_step < self._length.steps:
+        waits = self._ready is None and self._next_step < self._length.steps
+        if self._thread is not None and waits:
             self._thread.request()
 
     def take(self) -> RankBatch | None:
         """The next batch, waiting for it; None after the last."""
         if self._next_step >= self._length.steps:
             return None
-        batch = self._thread.take() if self._thread is not None else self._fetch_in_line()
+        self.fetch()
+        ready, self._ready = self._ready, None
+        if ready is None:
+            assert self._thread is not None, "what is fetched inline is ready"
+            ready = self._thread.take()
+        if isinstance(ready, Exception):
+            raise ready
         self._next_step += 1
-        return batch
+        return ready
+
+    def fetch(self) -> None:
+        """Fetch the next batch inline, if it is to be and is not there yet.
+
+        ``take`` raises the error of a failed fetch.
+        """
+        if self._thread is None and self._ready is None and self._next_step < self._length.steps:
+            try:
+                self._ready = self._fetch_in_line()
+            except Exception as error:  # noqa: BLE001 - raised by take()
+                self._ready = error
 
     def close(self, seconds: float | None = _THREAD_END_SECONDS) -> None:
         """Stop the thread or the worker processes.

@@ -163,6 +163,7 @@ class Trainer:
         self._timeline = timeline_for(self.ranks.device, self._heartbeat)
         if parts.step.tensor is not None:
             parts.step.tensor.watch(self._timeline)
+        parts.step.gradient.meanwhile = self._fetch
         parts.data.batches.request()
         self._heartbeat.mark("data")
         batch = parts.data.batches.take()
@@ -239,13 +240,14 @@ class Trainer:
         """
         parts, step, replicas = self._parts, self._parts.step, self._parts.model.replicas
         parts.state.poll()
-        shard = sum(batch.weights()) / sum(report.divisors) if report.counted else 0.0
+        counted = report.counted
+        shard = sum(batch.weights) / sum(report.divisors) if counted else 0.0
         norm = None
-        if report.counted:
+        if counted:
             step.gradient.require_kept()
             norm = step.optimizer.norm(shard)
             report.norm = norm.whole
-        self._weighed.judge(counted=report.counted)
+        self._weighed.judge(counted=counted)
         self._reporter.before_update(report)
         with self._stopping.update():
             refused: bool | Tensor = True
@@ -280,16 +282,22 @@ class Trainer:
         following = None if failed else self._next()
         return RankStatus(
             Flags(
-                # Rank 0 checks and sends the flag to the others.
-                stop=self._stopping.requested(),
+                stop=self._stopping.requested(),  # Rank 0 checks, and sends it to the others.
                 out_of_memory=accumulated.out_of_memory,
                 unreduced=not accumulated.reduced,
                 overflow=accumulated.overflow,
             ),
             sums=sums,
-            next_weights=following.weights() if following is not None else (0.0,) * len(sums),
+            next_weights=following.weights if following is not None else (0.0,) * len(sums),
             peak_bytes=self._account.peak_bytes(),
         )
+
+    def _fetch(self) -> None:
+        """Fetch the next batch, while the rank waits for others."""
+        self._timeline.mark("communication", then="data")
+        with self._account.uncounted():
+            self._parts.data.batches.fetch()
+        self._timeline.mark("data", then="communication")
 
     def _next(self) -> RankBatch | None:
         """The batch after this step's, fetched when it is first asked for."""

@@ -85,15 +85,16 @@ class MemoryReport:
             )
         self._micro_batch_size = plan.micro_batch_size
 
-    @contextmanager
-    def counting(self, batch: RankBatch) -> Iterator[None]:
+    def counting(self, batch: RankBatch) -> AbstractContextManager[None]:
         """Count tensors inside the block if ``batch`` belongs to one of the first steps.
 
         Wraps a step.
         """
-        if batch.step >= COUNTED_STEPS or not self._counts():
-            yield
-            return
+        counts = batch.step < COUNTED_STEPS and self._counts()
+        return self._counting(batch) if counts else nullcontext()
+
+    @contextmanager
+    def _counting(self, batch: RankBatch) -> Iterator[None]:
         if batch.step == 0:
             self._count = TensorCount()
         if self._count is None:  # A run that resumes between the two steps.

@@ -91,10 +91,16 @@ class Objective(nn.Module):
             return self.task.loss(self._compiled[0], batch)
 
 
+def _named(loss: object) -> list[tuple[str, object]]:
+    if not isinstance(loss, Tensor) and isinstance(loss, Mapping):
+        return sorted(loss.items())
+    return [(WHOLE, loss)]
+
+
 def as_terms(loss: object) -> dict[str, Tensor]:
     """A task's loss as named scalars, in the order of their names."""
     terms: dict[str, Tensor] = {}
-    for name, term in sorted(loss.items()) if isinstance(loss, Mapping) else [(WHOLE, loss)]:
+    for name, term in _named(loss):
         if not isinstance(term, Tensor) or term.ndim:
             found = (
                 f"a tensor of shape {tuple(term.shape)}"

@@ -100,8 +100,8 @@ class Ranks:
     alike: tuple[tuple[int, ...], ...] = ()
     """Processes of this group, and of each that trains other slices of the model; empty without a
     cut."""
-    host: str = LOOPBACK
-    """Address of rank 0, as the others reach it."""
+    host: str = ""
+    """Address of rank 0, as other nodes reach it; empty if all ranks are on one node."""
 
     @property
     def first(self) -> bool:
@@ -363,7 +363,7 @@ def connect(
         device_group=device_group,
         stream_group=stream_group,
         patience=patience,
-        host=LOOPBACK if environment.is_one_node else environment.host,
+        host="" if environment.is_one_node else environment.host,
     )
 
 

@@ -90,7 +90,8 @@ class _Peer:
 
     def __init__(self, rank: int, connection: socket.socket, seconds: float):
         self.rank, self.connection = rank, connection
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if connection.family != socket.AF_UNIX:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.settimeout(seconds)
 
     def send(self, content: bytes) -> None:
@@ -109,12 +110,11 @@ class _Peer:
 def _connected(ranks: Ranks, seconds: float) -> list[_Peer]:
     """Connect rank 0 with all others. All ranks must call this."""
     listener = _listener(ranks.host) if ranks.first else None
-    port = 0 if listener is None else listener.getsockname()[1]
-    port = ranks.from_first(port)
+    place = ranks.from_first("" if listener is None else _place_of(listener))
     secret = bytes.fromhex(ranks.from_first(secrets.token_hex(_SECRET_BYTES)))
     if listener is None:
         try:
-            connection = socket.create_connection((ranks.host, port), timeout=seconds)
+            connection = _connection(ranks.host, place, seconds)
         except OSError as error:
             raise _lost(0, error) from error
         first = _Peer(0, connection, seconds)
@@ -138,12 +138,31 @@ def _connected(ranks: Ranks, seconds: float) -> list[_Peer]:
 
 
 def _listener(host: str) -> socket.socket:
-    """Return a socket that ranks of the same node, or of all nodes, can reach."""
-    if host in (LOOPBACK, "localhost"):
+    """Return a socket of rank 0 that the others can reach, those of other nodes at ``host``."""
+    if not host:
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind("")  # The kernel chooses a name that is no file.
+        listener.listen()
+        return listener
+    if host == LOOPBACK:
         return socket.create_server((host, 0))
     if socket.has_dualstack_ipv6():
         return socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True)
     return socket.create_server(("", 0))
+
+
+def _place_of(listener: socket.socket) -> str:
+    """Return the port of a socket, or its name on this node."""
+    address = listener.getsockname()
+    return address.decode() if isinstance(address, bytes) else str(address[1])
+
+
+def _connection(host: str, place: str, seconds: float) -> socket.socket:
+    if host:
+        return socket.create_connection((host, int(place)), timeout=seconds)
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(place)
+    return connection
 
 
 def _greeted(peer: socket.socket, secret: bytes) -> int | None:

@@ -36,6 +36,7 @@ NESTED_MAX: Final = 1_000
 """Containers inside containers that are copied in each step."""
 _LASTING: Final = ATTRIBUTES | {OWN, PROTOCOL}
 """Kinds that the value alone does not tell. A list of numbers may become one of tensors."""
+_NOTHING: Final = Snapshot([])
 
 
 class StepState:
@@ -53,7 +54,7 @@ class StepState:
         self._moving: dict[str, Entry] = {}
         self._warm = False
         self._step: int | None = None
-        self._before = Snapshot([])
+        self._before = _NOTHING
 
     @contextmanager
     def warm_up(self, keep: frozenset[str] = frozenset()) -> Iterator[None]:
@@ -113,6 +114,8 @@ class StepState:
         return self._before if step == self._step else None
 
     def _now(self) -> Snapshot:
+        if not self._moving:
+            return _NOTHING
         entries = [_as_it_is(entry) for entry in self._moving.values()]
         slots = [e for e in entries if e.owner is not None and e.owner.kind in ATTRIBUTES]
         return Snapshot([*entries, *islice(_containers(entries), NESTED_MAX)], slots=slots)

@@ -17,9 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import Variable
 from torch.utils.hooks import RemovableHandle
 
 from lockstep.domain.life.outcomes import Reason
@@ -49,8 +51,7 @@ class Accumulated:
     """Result of one rank's micro-batches."""
 
     sum_up: Callable[[], Sums]
-    """Function that computes ``sums``, valid until the next micro-batches run. Lazy, because the
-    tensors of a forecast have no values."""
+    """Computes ``sums``, until the next micro-batches. Lazy: a forecast has no values."""
     out_of_memory: bool = False
     """True if some micro-batch did not fit: no rank has a gradient."""
     reduced: bool = True
@@ -96,6 +97,7 @@ class GradientStep:
         self._task, self._strategy, self._precision = task, strategy, precision
         self._model, self._ranks, self._seed = strategy.model, ranks, seed
         self._tensor = tensor
+        self._on_device = is_accelerator(ranks.device)
         self.masks = Masks(strategy.model, seed=seed, device=ranks.device)
         """Masks of the model's ``lockstep.Dropout`` layers."""
         self._guard = GradientGuard(strategy.model)
@@ -110,6 +112,8 @@ class GradientStep:
         self._sums: Sums | None = None
         self._reuses = True
         """True if steps are assumed to have several micro-batches, as the last one had."""
+        self.meanwhile: Callable[[], None] = lambda: None
+        """Work on the host while the rank waits for the gradients of others. It raises nothing."""
         self.terms: tuple[str, ...] = ()
         self.draws_on_host = False
         """True if the model draws from the host's generators; known after the warm-up."""
@@ -186,15 +190,15 @@ class GradientStep:
         strategy = self._strategy
         scales = {
             term: self._factor(whole, own)
-            for term, whole, own in zip(self.terms, divisors, batch.weights(), strict=True)
+            for term, whole, own in zip(self.terms, divisors, batch.weights, strict=True)
         }
         self._counted, self._sums = [], None
         self.state.begin(batch.step)
         # From here on, all unsent gradients belong to this step: a rank that fails in its first
         # micro-batch drains all of them.
         strategy.begin_reduction(counted=sum(divisors) > 0)
-        self._reuses = len(batch.micro_batches) > 1
-        if not self._reuses:
+        reused, self._reuses = self._reuses, len(batch.micro_batches) > 1
+        if reused and not self._reuses:
             # Leftovers of the start or of a longer step: adding to them would change the rounding
             # of a single micro-batch.
             self.discard()
@@ -253,7 +257,7 @@ class GradientStep:
 
     def nothing(self) -> Sums:
         """Return the sums of a rank without micro-batches."""
-        if not is_accelerator(self._ranks.device):
+        if not self._on_device:
             return (0.0,) * len(self.terms)
         return torch.zeros(len(self.terms), dtype=torch.float64, device=self._ranks.device)
 
@@ -264,7 +268,7 @@ class GradientStep:
         for index, micro_batch in enumerate(others):
             self._run_micro_batch(batch.step, index, micro_batch, scales, timeline, last=False)
             timeline.mark("backward", then="forward")
-        self._on_last_gradient = lambda: timeline.mark("backward", then="communication")
+        self._on_last_gradient = partial(self._begin_to_wait, timeline)
         self._run_micro_batch(batch.step, len(others), last, scales, timeline, last=True)
         timeline.mark("communication" if self._ranks.world_size > 1 else "backward", then="data")
 
@@ -291,7 +295,7 @@ class GradientStep:
         return self._sums
 
     def _added_up(self) -> Sums:
-        on_host = not is_accelerator(self._ranks.device)
+        on_host = not self._on_device
         if on_host and len(self._counted) == len(self.terms):
             return tuple(map(float, self._counted))
         # All at once: a rank has up to hundreds of micro-batches, and each small operation costs as
@@ -349,7 +353,7 @@ class GradientStep:
         """Forget a step that some rank could not finish. All ranks must call this."""
         self.discard()
         self._strategy.reset(track_usage=track_usage)
-        if is_accelerator(self._ranks.device):
+        if self._on_device:
             module_of(self._ranks.device).empty_cache()
         self.warm_up(masked)
 
@@ -373,14 +377,19 @@ class GradientStep:
         return list(sums.values())
 
     def _seed_micro_batch(self, step: int, index: int) -> None:
-        on_device = is_accelerator(self._ranks.device)
-        if on_device or self.seeds_host:
+        if self._on_device or self.seeds_host:
             seed = randomness.seed_of(
                 randomness.MICRO_BATCH, self._seed, step, self._ranks.rank, index
             )
             randomness.seed_device(seed, self._ranks.device)
             if self.seeds_host:
                 randomness.seed_host(seed)
+
+    def _begin_to_wait(self, timeline: Timeline) -> None:
+        timeline.mark("backward", then="communication")
+        if not self._on_device:
+            # After the reduction of the last gradients has begun, and before DDP waits for it.
+            Variable._execution_engine.queue_callback(self.meanwhile)
 
     def _last_gradient(self, _: Tensor) -> None:
         """The last gradient of a backward is there.

@@ -205,11 +205,14 @@ def clip(parameters: Iterable[nn.Parameter], limit: float, norm: Tensor) -> None
         Norm of their gradient, finite.
     """
     # The 1e-6 is taken from torch.nn.utils.clip_grads_with_norm_.
-    factor: Tensor | float
     if not is_accelerator(norm.device):
-        factor = limit / (float(norm) + 1e-6)
-        if factor >= 1.0:
+        number = limit / (float(norm) + 1e-6)
+        if number >= 1.0:
             return  # Only on the CPU: reading the norm from a device would synchronise with it.
+        # As a tensor once: torch makes one of a number for each gradient. Narrow formats are
+        # multiplied in float32.
+        wide = torch.float64 if norm.dtype == torch.float64 else torch.float32
+        factor = torch.scalar_tensor(number, dtype=wide)
     else:
         factor = (limit / (norm + 1e-6)).clamp(max=1.0)
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]

@@ -11,7 +11,7 @@ Not here: weighting and accumulation of a batch (``engine.step.gradient``), the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -130,9 +130,8 @@ class Strategy:
         """
         raise NotImplementedError
 
-    @contextmanager
-    def micro_batch(self, *, last: bool, empty: bool = False) -> Iterator[None]:  # noqa: ARG002 - for overrides
-        """Return the context of one micro-batch's forward and backward.
+    def micro_batch(self, *, last: bool, empty: bool = False) -> AbstractContextManager[None]:  # noqa: ARG002 - for overrides
+        """Return the context of one micro-batch's forward and backward, to be entered at once.
 
         Parameters
         ----------
@@ -144,7 +143,7 @@ class Strategy:
         """
         if empty and self.tracks_usage and self._used_so_far is None:
             self._used_so_far = self._have_gradients()
-        yield
+        return nullcontext()
 
     def begin_reduction(self, *, counted: bool = False) -> None:  # noqa: ARG002 - for overrides
         """Begin a step. Reductions launched after this call belong to it.

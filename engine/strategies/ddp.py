@@ -19,8 +19,8 @@ Not here: the DDP wrapper and abandoned steps (``engine.strategies.reducer``); g
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import ClassVar
 
 import torch
@@ -62,12 +62,9 @@ class DDP(Strategy):
         result: Forward = run(batch, scales, penalize=penalize)
         return result
 
-    @contextmanager
-    def micro_batch(self, *, last: bool, empty: bool = False) -> Iterator[None]:
-        reducer = None if last else self._reducer
-        mode = nullcontext() if reducer is None else reducer.ddp.no_sync()
-        with super().micro_batch(last=last, empty=empty), mode:
-            yield
+    def micro_batch(self, *, last: bool, empty: bool = False) -> AbstractContextManager[None]:
+        usual = super().micro_batch(last=last, empty=empty)
+        return usual if last or self._reducer is None else self._reducer.ddp.no_sync()
 
     def begin_reduction(self, *, counted: bool = False) -> None:
         super().begin_reduction(counted=counted)

@@ -31,11 +31,11 @@ def drawn(rank: int) -> list[list[float]]:
 
 
 def reduced(ranks: Ranks) -> list[list[float]]:
-    star = Star(ranks, sums=2, maxima=1)
+    made = Star(ranks, sums=2, maxima=1)
     try:
-        return [list(star.reduce(message)) for message in drawn(ranks.rank)]
+        return [list(made.reduce(message)) for message in drawn(ranks.rank)]
     finally:
-        star.close()
+        made.close()
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
@@ -56,17 +56,17 @@ def without(ranks: Ranks, leaver: int, patience: float | None) -> tuple[str, str
     """Let one rank leave, or stay and send nothing; return the failure of another."""
     if patience is not None:
         ranks = replace(ranks, patience=timedelta(seconds=patience))
-    star = Star(ranks, sums=1, maxima=0)
+    made = Star(ranks, sums=1, maxima=0)
     try:
         if ranks.rank == leaver:
             if patience is not None:
                 threading.Event().wait(3 * patience)
             return None
-        star.reduce([1.0])
+        made.reduce([1.0])
     except EngineError as error:
         return error.reason, str(error)
     finally:
-        star.close()
+        made.close()
     return None
 
 
@@ -89,18 +89,22 @@ def test_a_rank_that_sends_nothing_ends_the_operation_after_the_patience(pool: P
     )
 
 
+def over_tcp(ranks: Ranks) -> list[list[float]]:
+    return reduced(replace(ranks, host="127.0.0.1"))
+
+
 def beside_strangers(ranks: Ranks) -> Any:
     """Connect after two strangers: one that closes at once, and one with another secret."""
-    usual = socket.create_connection
+    usual = star._connection
 
-    def late(address: Any, **options: Any) -> socket.socket:
-        usual(address).close()
-        stranger = usual(address)
+    def late(*address: Any) -> socket.socket:
+        usual(*address).close()
+        stranger = usual(*address)
         stranger.sendall(b"x" * 36)
         assert stranger.recv(1) == b""
-        return usual(address, **options)
+        return usual(*address)
 
-    with mock.patch.object(socket, "create_connection", late):
+    with mock.patch.object(star, "_connection", late):
         return reduced(ranks)
 
 
@@ -116,6 +120,7 @@ def test_strangers_are_turned_away(pool: Pool) -> None:
         (SECRET, None),
         (b"", None),
     ],
+    ids=["ours", "another secret", "no rank", "silence"],
 )
 def test_a_greeting_has_the_secret_and_a_rank(
     monkeypatch: pytest.MonkeyPatch, greeting: bytes, rank: int | None
@@ -128,11 +133,29 @@ def test_a_greeting_has_the_secret_and_a_rank(
 
 
 @pytest.mark.parametrize(
-    ("host", "loopback"), [("127.0.0.1", True), ("localhost", True), ("10.1.2.3", False)]
+    ("host", "families"),
+    [
+        ("", {socket.AF_UNIX}),
+        ("127.0.0.1", {socket.AF_INET}),
+        ("10.1.2.3", {socket.AF_INET6, socket.AF_INET}),
+    ],
 )
-def test_ranks_of_one_node_meet_on_loopback(host: str, loopback: bool) -> None:
+def test_rank_0_listens_only_as_far_as_the_others_are(
+    host: str, families: set[socket.AddressFamily]
+) -> None:
     with star._listener(host) as listener:
-        assert (listener.getsockname()[0] == "127.0.0.1") is loopback
+        assert listener.family in families
+        everywhere = listener.getsockname()[0] in ("::", "0.0.0.0")
+        assert everywhere is (host == "10.1.2.3")
+        near = star._connection("127.0.0.1" if host else "", star._place_of(listener), 5.0)
+        near.close()
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_ranks_of_several_nodes_reach_the_same_numbers(pool: Pool, world_size: int) -> None:
+    assert repr(pool.run(over_tcp, world_size=world_size)) == repr(
+        pool.run(reduced, world_size=world_size)
+    )
 
 
 @pytest.mark.parametrize(("local", "alone"), [("2", True), ("1", False)])
