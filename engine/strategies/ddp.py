@@ -69,6 +69,10 @@ class DDP(Strategy):
         with super().micro_batch(last=last, empty=empty), mode:
             yield
 
+    def reduce_next(self) -> None:
+        if self._reducer is not None:
+            self._reducer.reduce_next()
+
     def begin_reduction(self, *, counted: bool = False) -> None:
         super().begin_reduction(counted=counted)
         if self._reducer is not None:
