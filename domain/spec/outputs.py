@@ -55,11 +55,11 @@ class Outputs(Section):
 
 
 def keep_refusals(keep: Sequence[str]) -> Iterator[FieldError]:
-    """The error about patterns that all take names away, from nothing. Stored ones stay readable."""
+    """The error about patterns that all take names away. Stored ones stay readable."""
     if keep and all(pattern.startswith("!") for pattern in keep):
         yield FieldError(
             "/outputs/keep",
-            "expected a pattern that selects files: each of these only takes names away, so nothing "
+            "expected a pattern that selects files: each of these takes names away, so nothing "
             "would be kept",
             list(keep),
             'put "**" first, which selects everything; an empty list keeps nothing',

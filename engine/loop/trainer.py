@@ -145,19 +145,13 @@ class Trainer:
         )
 
     def stop(self, grace_seconds: float, *, code: int) -> bool:
-        """Ask for a stop, as ``engine.runtime.stopping.StopRequest.request`` does.
-
-        Any thread may.
-        """
+        """Ask for a stop, as ``engine.runtime.stopping.StopRequest.request``; any thread may."""
         return self._stopping.request(grace_seconds, code=code)
 
     # --- the loop
 
     def _train(self) -> bool:
-        """Run the remaining steps; True if asked to stop before the end.
-
-        All ranks must call this.
-        """
+        """Run the remaining steps; True if asked to stop before the end. All ranks must call it."""
         parts, length = self._parts, self._parts.data.items.splits.length
         self._heartbeat.train_from(self.steps_done, length.steps)
         self._timeline = timeline_for(self.ranks.device, self._heartbeat)
@@ -332,7 +326,8 @@ class Trainer:
             report_plan(self._parts, plan, self._telemetry)
 
     def _evaluate(self) -> dict[str, float]:
-        strategy, dataset = self._parts.step.strategy, self._parts.data.items.splits.evaluation
+        strategy, stage = self._parts.step.strategy, self._parts.step.stage
+        dataset = self._parts.data.items.splits.evaluation
         assert dataset is not None
         assert self.plan.micro_batch_size is not None
         average_statistics(strategy.model, self._mesh.data)
@@ -344,7 +339,9 @@ class Trainer:
             seed=self.train.seed,
             workers=self.train.loader.workers,
             heartbeat=self._heartbeat,
+            pipeline=None if stage is None else stage.pipeline,
         )
+        found = self._mesh.from_last_stage(found)
         if not found and self._evaluates:
             self._telemetry.warn("no eval/loss: weight() is 0 for every sample of dataset('eval')")
         self._evaluates = bool(found)
@@ -371,6 +368,7 @@ class Trainer:
                 strategy,
                 parts.step.optimizer.inner,
                 tensor=parts.step.tensor,
+                stage=parts.step.stage,
                 held=held,
                 ends=ends,
                 final=final,

@@ -268,7 +268,7 @@ def remove(session: Session, job_id: str, files: Iterable[ListedFile], *, actor:
 
 
 def remove_all(session: Session, job_id: str) -> None:
-    """Delete the rows of all files of a job that has ended. Its rounds stay, as for :func:`remove`."""
+    """Delete the rows of all files of an ended job. Its rounds stay, as for :func:`remove`."""
     write(session, delete(KeptFileRow).where(KeptFileRow.job_id == job_id))
     grown = update(KeptRoundRow).where(KeptRoundRow.job_id == job_id)
     write(session, grown.values(revision=KeptRoundRow.revision + 1))

@@ -110,7 +110,8 @@ def check(session: Session, job_id: str, *, among: Within) -> None:
         named = f"{heir.name} ({heir.id})"
         starting = named if heir.project in among else "a job of another project"
         raise _conflict(
-            f"{starting} has not ended and starts from checkpoints or files of {job.name} ({job_id})",
+            f"{starting} has not ended and starts from checkpoints or files of {job.name} "
+            f"({job_id})",
             "Wait until it ends, or cancel it first.",
         )
 

@@ -72,7 +72,7 @@ CASES: list[tuple[str, Any, str, str, str]] = [
         "/outputs",
         {"keep": ["!*.tmp", "!data/"]},
         "/outputs/keep",
-        "only takes names away, so nothing would be kept",
+        "takes names away, so nothing would be kept",
         'put "**" first',
     ),
     (
