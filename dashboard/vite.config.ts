@@ -5,6 +5,9 @@ import { defineConfig } from "vitest/config";
 // `npm run dev` shows the pages of a service that runs on this machine: LOCKSTEP_URL names another.
 const service = process.env.LOCKSTEP_URL ?? "http://127.0.0.1:8470";
 
+const OVERLAYS =
+  /@floating-ui|react-remove-scroll|react-style-singleton|use-sidecar|use-callback-ref|@mantine\/core\/esm\/(utils\/Floating|components\/(Popover|Menu|Modal|ModalBase|Overlay|Portal|Transition|FocusTrap|ScrollArea|CloseButton|ActionIcon|Loader|Paper|UnstyledButton))\//;
+
 export default defineConfig({
   plugins: [react()],
   resolve: { alias: { "@": fileURLToPath(new URL("./src", import.meta.url)) } },
@@ -15,9 +18,17 @@ export default defineConfig({
     chunkSizeWarningLimit: 600,
     rolldownOptions: {
       output: {
-        // What most pages share is one file: seventy small ones take as many requests, and compress worse.
+        // What most pages share is one file: seventy small ones take as many requests, and compress worse. Menus, dialogs
+        // and fields are apart: no page needs them for its first paint.
         codeSplitting: {
           groups: [
+            { name: "first", tags: ["$initial"] },
+            { name: "hooks", test: /@mantine\/hooks\/esm\/use-(click-outside|debounced-value|media-query)\// },
+            { name: "overlays", test: OVERLAYS },
+            {
+              name: "fields",
+              test: /@mantine\/core\/esm\/components|react-number-format|src\/components\/mantine\.ts/,
+            },
             { name: "shared", test: /node_modules/, minShareCount: 4 },
             { name: "common", test: /src/, minShareCount: 4 },
           ],

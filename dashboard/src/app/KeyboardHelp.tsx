@@ -1,4 +1,4 @@
-import { Kbd, Modal } from "@mantine/core";
+import { Kbd, Modal } from "@/components/mantine";
 import classes from "./KeyboardHelp.module.css";
 import { SHORTCUTS } from "./keys";
 import { usePages } from "./pages";

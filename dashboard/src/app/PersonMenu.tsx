@@ -1,44 +1,20 @@
-/** Menu of the person who uses this browser: the own account, the pages about people, and the way out. */
-import { Menu } from "@mantine/core";
-import { Link } from "@tanstack/react-router";
+/** Menu of the person who uses this browser. */
+import { lazy } from "react";
 import { useCaller } from "@/api/caller";
-import { useSignOut } from "@/features/session/useSignOut";
-import { usePages } from "./pages";
+import { Opener } from "@/components/Opener";
 import classes from "./Shell.module.css";
+
+const load = () => import("./PersonEntries");
+const PersonEntries = lazy(async () => ({ default: (await load()).PersonEntries }));
 
 export function PersonMenu() {
   const { data: caller } = useCaller();
-  const signOut = useSignOut();
-  const entries = usePages().filter(({ place }) => place === "menu");
-  // Without Mantine's placeholder for the focus: a menu has no other children than its entries.
   return (
     <div className={classes.menu}>
-      <Menu
-        position="bottom-end"
-        transitionProps={{ duration: 0 }}
-        withinPortal={false}
-        withInitialFocusPlaceholder={false}
-      >
-        <Menu.Target>
-          <button type="button" className={classes.person}>
-            <span className={classes.name}>{caller?.name ?? "Menu"}</span>
-            <span aria-hidden="true">▾</span>
-          </button>
-        </Menu.Target>
-        <Menu.Dropdown>
-          {entries.map(({ to, name }) => (
-            <Menu.Item key={to} component={Link} to={to}>
-              {name}
-            </Menu.Item>
-          ))}
-          {signOut === null ? null : (
-            <>
-              <Menu.Divider />
-              <Menu.Item onClick={signOut}>Sign out</Menu.Item>
-            </>
-          )}
-        </Menu.Dropdown>
-      </Menu>
+      <Opener popup="menu" load={load} className={classes.person} opened={(opened) => <PersonEntries {...opened} />}>
+        <span className={classes.name}>{caller?.name ?? "Menu"}</span>
+        <span aria-hidden="true">▾</span>
+      </Opener>
     </div>
   );
 }

@@ -1,11 +1,11 @@
 /** Project of the lists, as the address keeps it. Only for a person who reads several. */
-import { NativeSelect } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useMatches, useNavigate, useSearch } from "@tanstack/react-router";
+import { lazy, Suspense } from "react";
 import { listProjects } from "@/api/generated";
 import { useToken } from "@/api/token";
-import classes from "./Shell.module.css";
 
+const ProjectSelect = lazy(async () => ({ default: (await import("./ProjectSelect")).ProjectSelect }));
 /** Projects come and go by the day. */
 const FRESH_MS = 60_000;
 
@@ -26,17 +26,15 @@ function Choice() {
   const options = choicesOf(data ?? [], project);
   if (options.length < 3 && project === "") return null;
   return (
-    <NativeSelect
-      size="xs"
-      className={classes.project}
-      aria-label="Project"
-      data={options}
-      value={project}
-      onChange={(event) => {
-        const chosen = event.currentTarget.value || undefined;
-        void navigate({ to: ".", search: (former) => ({ ...former, project: chosen, cursor: undefined }) });
-      }}
-    />
+    <Suspense fallback={null}>
+      <ProjectSelect
+        options={options}
+        project={project}
+        choose={(chosen) =>
+          void navigate({ to: ".", search: (former) => ({ ...former, project: chosen, cursor: undefined }) })
+        }
+      />
+    </Suspense>
   );
 }
 

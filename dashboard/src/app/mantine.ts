@@ -1,26 +1,9 @@
-/** Styles of Mantine's components that the pages use, in the order in which Mantine has them. All of them are 37 kB. */
-import "@mantine/core/styles/baseline.css";
-import "@mantine/core/styles/default-css-variables.css";
-import "@mantine/core/styles/global.css";
-import "@mantine/core/styles/ScrollArea.css";
-import "@mantine/core/styles/UnstyledButton.css";
-import "@mantine/core/styles/VisuallyHidden.css";
-import "@mantine/core/styles/Paper.css";
-import "@mantine/core/styles/Overlay.css";
-import "@mantine/core/styles/Popover.css";
-import "@mantine/core/styles/Loader.css";
-import "@mantine/core/styles/ActionIcon.css";
-import "@mantine/core/styles/CloseButton.css";
-import "@mantine/core/styles/ModalBase.css";
-import "@mantine/core/styles/Input.css";
-import "@mantine/core/styles/FloatingIndicator.css";
-import "@mantine/core/styles/InlineInput.css";
-import "@mantine/core/styles/Checkbox.css";
-import "@mantine/core/styles/Button.css";
-import "@mantine/core/styles/Code.css";
-import "@mantine/core/styles/Kbd.css";
-import "@mantine/core/styles/Menu.css";
-import "@mantine/core/styles/Modal.css";
-import "@mantine/core/styles/NumberInput.css";
-import "@mantine/core/styles/PasswordInput.css";
-import "@mantine/core/styles/SegmentedControl.css";
+/**
+ * Styles of Mantine that each page has. `components/mantine.ts` has those of the components; the variables come with the
+ * provider, which knows the theme.
+ *
+ * All are in the layer `mantine`: the pages' own rules win over them, in whatever order the files are loaded.
+ */
+import "./layers.css";
+import "@mantine/core/styles/baseline.layer.css";
+import "@mantine/core/styles/global.layer.css";

@@ -4,8 +4,9 @@
  * Built from the modal's parts: its own header would be a second banner of the page to screen
  * readers.
  */
-import { Modal } from "@mantine/core";
+
 import type { ReactNode } from "react";
+import { Modal } from "@/components/mantine";
 import classes from "./Dialog.module.css";
 
 const PARTS = { content: classes.content, body: classes.body, title: classes.title };

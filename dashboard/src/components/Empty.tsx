@@ -1,5 +1,4 @@
 /** Empty state: a description of the missing content, and the command or page that creates it. */
-import { Code } from "@mantine/core";
 import type { ReactNode } from "react";
 import classes from "./Empty.module.css";
 
@@ -17,7 +16,7 @@ export function Empty({ title, command, isPage = false, children }: EmptyProps) 
     <div className={classes.empty}>
       <Title className={classes.title}>{title}</Title>
       {children}
-      {command ? <Code className={classes.command}>{command}</Code> : null}
+      {command ? <code className={classes.command}>{command}</code> : null}
     </div>
   );
 }

@@ -1,5 +1,5 @@
 /** Actions of one card: logarithmic axis, pin, full screen, files. */
-import { Menu } from "@mantine/core";
+import { Menu } from "@/components/mantine";
 import classes from "./CardActions.module.css";
 import { changeSettings, toggled, useChartSettings } from "./settings";
 import { useLook } from "./useLook";

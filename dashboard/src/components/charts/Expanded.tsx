@@ -1,7 +1,8 @@
 /** Full-screen card with a legend of lines and marks, and a zoom without a mouse. */
-import { CloseButton, Modal } from "@mantine/core";
+
 import { useRef } from "react";
 import type { Summary } from "@/api/summaries";
+import { CloseButton, Modal } from "@/components/mantine";
 import type { Figures } from "@/lib/curves";
 import { TOLD_APART } from "@/lib/palette";
 import type { CardContext } from "./Card";

@@ -1,10 +1,11 @@
 /** Question before a node is given no more work. It asks for the reason, which all readers of the node see. */
-import { TextInput } from "@mantine/core";
+
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { drainNode, type JobView, type NodeView } from "@/api/generated";
 import { Dialog, DialogAnswer, DialogFoot } from "@/components/Dialog";
 import { Failed } from "@/components/Failed";
+import { TextInput } from "@/components/mantine";
 import { counted } from "@/lib/resources";
 import classes from "./NodePanel.module.css";
 

@@ -1,5 +1,4 @@
 /** First steps of one person on one machine: a template, the command, another machine. */
-import { Code } from "@mantine/core";
 import { Link } from "@tanstack/react-router";
 import { CopyButton } from "@/components/CopyButton";
 import { Panel } from "@/components/Panel";
@@ -36,7 +35,7 @@ export function StartJob() {
 function Command({ text }: { text: string }) {
   return (
     <div className={classes.command}>
-      <Code>{text}</Code>
+      <code>{text}</code>
       <CopyButton text={text} what={`command ${text}`} label="Copy" />
     </div>
   );

@@ -11,7 +11,8 @@ import { asQuery, type JobsView, placeOf } from "./view";
 /** Of one sparkline; more would be finer than its pixels. */
 const SPARK_POINTS = 60;
 const LIST_SECONDS = 10;
-const SPARK_SECONDS = 10;
+/** The width of one of its points: of a run of twenty minutes or more, a pixel does not change sooner. */
+const SPARK_SECONDS = 20;
 /** The last points of a job are stored shortly after its end. */
 const LATE_POINTS_MS = 10_000;
 /** Different names of main series on one page: 50 jobs of each stay within what one answer may hold. */

@@ -1,9 +1,10 @@
 /** Who changed what, and which requests were refused: newest first. */
-import { Button } from "@mantine/core";
+
 import { useState } from "react";
 import { type AuditView, listAudit } from "@/api/generated";
 import { usePolled } from "@/api/polling";
 import { Failed } from "@/components/Failed";
+import { Button } from "@/components/mantine";
 import { SkeletonRows } from "@/components/SkeletonRows";
 import { usePageTitle } from "@/components/usePageTitle";
 import { moment } from "@/lib/format";

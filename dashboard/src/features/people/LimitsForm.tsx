@@ -1,8 +1,9 @@
 /** Weight and limits of a project, for an admin of the service: an empty field is no limit. */
-import { Button, NativeSelect, TextInput } from "@mantine/core";
+
 import { type FormEvent, useState } from "react";
 import { changeProject, type ProjectView } from "@/api/generated";
 import { Failed } from "@/components/Failed";
+import { Button, NativeSelect, TextInput } from "@/components/mantine";
 import { refusedField } from "./fields";
 import { type LimitName, limitChanges, NUMBERS, numberIn, startText } from "./limits";
 import classes from "./PeoplePages.module.css";

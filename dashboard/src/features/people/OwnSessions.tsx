@@ -1,9 +1,10 @@
 /** The own sessions, each of which is one sign-in: end one, or all others. */
-import { Button } from "@mantine/core";
+
 import { endSession, listSessions, type SessionView } from "@/api/generated";
 import { usePolled } from "@/api/polling";
 import { Clock, useClock } from "@/components/Clock";
 import { Failed } from "@/components/Failed";
+import { Button } from "@/components/mantine";
 import { SkeletonRows } from "@/components/SkeletonRows";
 import { ago, moment } from "@/lib/format";
 import { browserWords } from "./browsers";

@@ -1,9 +1,10 @@
 /** Table of the own tokens, with their revocation. */
-import { Button } from "@mantine/core";
+
 import { listTokens, revokeToken, type TokenView } from "@/api/generated";
 import { usePolled } from "@/api/polling";
 import { Clock, useClock } from "@/components/Clock";
 import { Failed } from "@/components/Failed";
+import { Button } from "@/components/mantine";
 import { SkeletonRows } from "@/components/SkeletonRows";
 import { ago, moment } from "@/lib/format";
 import classes from "./PeoplePages.module.css";

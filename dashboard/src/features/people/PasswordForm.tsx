@@ -1,8 +1,9 @@
 /** Change of the own password, with the refusals of the service at their fields. */
-import { Button, PasswordInput } from "@mantine/core";
+
 import { type FormEvent, useState } from "react";
 import { changePassword } from "@/api/generated";
 import { Failed } from "@/components/Failed";
+import { Button, PasswordInput } from "@/components/mantine";
 import { refusedField } from "./fields";
 import classes from "./PeoplePages.module.css";
 import { useChange } from "./useChange";

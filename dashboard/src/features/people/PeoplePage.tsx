@@ -1,5 +1,5 @@
 /** People and programs of the service: add one, change a role, deactivate. */
-import { Button, Checkbox, NativeSelect, TextInput } from "@mantine/core";
+
 import { type FormEvent, useState } from "react";
 import {
   addUser,
@@ -13,6 +13,7 @@ import {
 import { usePolled } from "@/api/polling";
 import { useRights } from "@/api/rights";
 import { Failed } from "@/components/Failed";
+import { Button, Checkbox, NativeSelect, TextInput } from "@/components/mantine";
 import { SkeletonRows } from "@/components/SkeletonRows";
 import { usePageTitle } from "@/components/usePageTitle";
 import { moment } from "@/lib/format";

@@ -1,5 +1,5 @@
 /** Projects with their members: make one, give and take roles, archive. */
-import { Button, NativeSelect, TextInput } from "@mantine/core";
+
 import { Link } from "@tanstack/react-router";
 import { type FormEvent, useState } from "react";
 import {
@@ -16,6 +16,7 @@ import {
 import { usePolled } from "@/api/polling";
 import { useRights } from "@/api/rights";
 import { Failed } from "@/components/Failed";
+import { Button, NativeSelect, TextInput } from "@/components/mantine";
 import { SkeletonRows } from "@/components/SkeletonRows";
 import { usePageTitle } from "@/components/usePageTitle";
 import { LimitsForm } from "./LimitsForm";

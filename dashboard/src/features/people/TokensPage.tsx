@@ -1,9 +1,10 @@
 /** The own tokens: make one, whose secret is shown once, and revoke. */
-import { Button, Checkbox, NumberInput, TextInput } from "@mantine/core";
+
 import { type FormEvent, useState } from "react";
 import { createToken, type Right, type Scope } from "@/api/generated";
 import { useRights } from "@/api/rights";
 import { Failed } from "@/components/Failed";
+import { Button, Checkbox, NumberInput, TextInput } from "@/components/mantine";
 import { usePageTitle } from "@/components/usePageTitle";
 import { OwnTokens } from "./OwnTokens";
 import classes from "./PeoplePages.module.css";

@@ -1,6 +1,7 @@
 /** This browser's own settings: colours and pace. */
-import { SegmentedControl, useMantineColorScheme } from "@mantine/core";
+import { useMantineColorScheme } from "@mantine/core";
 import { type PACES, setPace, usePace } from "@/api/pace";
+import { SegmentedControl } from "@/components/mantine";
 import { usePageTitle } from "@/components/usePageTitle";
 import classes from "./SettingsPage.module.css";
 

@@ -1,10 +1,11 @@
 /** The door: a name and a password, a token, or an invitation, tried at once against the service. */
-import { Button, Checkbox, Code, PasswordInput, SegmentedControl, TextInput } from "@mantine/core";
+
 import { useQueryClient } from "@tanstack/react-query";
 import { type FormEvent, useState } from "react";
 import { Failure, refusalOf } from "@/api/client";
 import { acceptInvitation, listJobs, signIn } from "@/api/generated";
 import { keepToken, readRefusal } from "@/api/token";
+import { Button, Checkbox, Code, PasswordInput, SegmentedControl, TextInput } from "@/components/mantine";
 import { usePageTitle } from "@/components/usePageTitle";
 import classes from "./SignIn.module.css";
 

@@ -1,172 +1,21 @@
-/** Choice of the columns: those of each job, any metric's last, lowest or highest value, and any setting. */
-import { Popover } from "@mantine/core";
-import { type KeyboardEvent, useState } from "react";
-import type { ListedJob } from "@/api/generated";
-import { counted } from "@/lib/resources";
-import { matches } from "@/lib/series";
+/** Button of the choice of columns. */
+import { lazy } from "react";
+import { Opener } from "@/components/Opener";
+import type { ColumnChoiceProps } from "./ColumnChoice";
 import classes from "./ColumnChooser.module.css";
-import {
-  type ColumnInfo,
-  columnsOf,
-  differingSettings,
-  metricId,
-  metricOf,
-  metricsIn,
-  OF_JOBS,
-  PARTS,
-  type Part,
-  settingId,
-  settingsIn,
-} from "./columns";
 
-/** More settings are found by typing. */
-const SETTINGS_MAX = 12;
+const load = () => import("./ColumnChoice");
+const ColumnChoice = lazy(async () => ({ default: (await load()).ColumnChoice }));
 
-interface ColumnChooserProps {
-  /** Those that are shown. */
-  ids: readonly string[];
-  jobs: readonly ListedJob[];
-  choose: (ids: readonly string[]) => void;
-  /** Null where the usual columns are shown. */
-  reset: (() => void) | null;
-  /** Null where this view is the default. */
-  makeDefault: (() => void) | null;
-}
-
-export function ColumnChooser({ ids, ...props }: ColumnChooserProps) {
-  const [isOpen, setIsOpen] = useState(false);
+export function ColumnChooser(props: ColumnChoiceProps) {
   return (
-    <Popover
-      opened={isOpen}
-      onChange={setIsOpen}
-      position="bottom-end"
-      trapFocus
-      returnFocus
-      transitionProps={{ duration: 0 }}
-      width={320}
+    <Opener
+      popup="dialog"
+      load={load}
+      className={classes.opener}
+      opened={(opened) => <ColumnChoice {...opened} {...props} />}
     >
-      <Popover.Target>
-        <button type="button" className={classes.opener} onClick={() => setIsOpen(!isOpen)}>
-          Columns {ids.length} <span aria-hidden>▾</span>
-        </button>
-      </Popover.Target>
-      <Popover.Dropdown>{isOpen ? <Choice ids={ids} {...props} /> : null}</Popover.Dropdown>
-    </Popover>
-  );
-}
-
-function Choice({ ids: shown, jobs, choose: ask, reset, makeDefault }: ColumnChooserProps) {
-  const [search, setSearch] = useState("");
-  const [from, setFrom] = useState(shown);
-  /** What is chosen here is shown at once; the address follows a moment later, and another press may come before. */
-  const [ids, setIds] = useState(shown);
-  if (from.join() !== shown.join()) {
-    setFrom(shown);
-    setIds(shown);
-  }
-  const choose = (next: readonly string[]) => {
-    setIds(next);
-    ask(next);
-  };
-  const toggle = (id: string) => choose(ids.includes(id) ? ids.filter((each) => each !== id) : [...ids, id]);
-  const typed = search.trim();
-  const isMeant = (name: string) => matches(name, typed);
-  const metrics = [...new Set([...metricsIn(jobs), ...ids.flatMap((id) => metricOf(id)?.name ?? [])])].sort();
-  const settings = settingsOffered(jobs, ids, typed);
-  const add = (event: KeyboardEvent) => {
-    if (event.key !== "Enter" || typed === "") return;
-    event.preventDefault();
-    const known = [...OF_JOBS.map(({ id }) => id), ...settings.map(settingId)];
-    const id = known.find((each) => each === typed || each.endsWith(`.${typed}`) || each === `setting:${typed}`);
-    choose([...ids, id ?? typed]);
-    setSearch("");
-  };
-  return (
-    <div className={classes.choice}>
-      <input
-        type="search"
-        aria-label="Find a column"
-        placeholder="Find a column; Enter adds a name"
-        className={classes.search}
-        value={search}
-        spellCheck={false}
-        data-autofocus
-        onChange={(event) => setSearch(event.target.value)}
-        onKeyDown={add}
-      />
-      <div className={classes.lists}>
-        <Boxes title="Job" columns={OF_JOBS.filter(({ label }) => isMeant(label))} ids={ids} toggle={toggle} />
-        <Metrics names={metrics.filter(isMeant)} ids={ids} toggle={toggle} />
-        <Boxes title="Settings" columns={columnsOf(settings.map(settingId), jobs)} ids={ids} toggle={toggle} isLong />
-      </div>
-      <div className={classes.foot}>
-        <button type="button" disabled={makeDefault === null} onClick={makeDefault ?? undefined}>
-          Make this my default
-        </button>
-        <button type="button" disabled={reset === null} onClick={reset ?? undefined}>
-          Usual columns
-        </button>
-      </div>
-      <p className={classes.hint}>
-        The default is for lists that are opened from within the dashboard: {counted(ids.length, "column")}, order and
-        groups.
-      </p>
-    </div>
-  );
-}
-
-/** Those that are shown, those that differ, and any other one that is searched for. */
-function settingsOffered(jobs: readonly ListedJob[], ids: readonly string[], typed: string): string[] {
-  const chosen = ids.flatMap((id) => (id.startsWith("setting:") ? [id.slice("setting:".length)] : []));
-  const found = (typed === "" ? differingSettings(jobs) : settingsIn(jobs)).map(({ path }) => path);
-  return [...new Set([...chosen, ...found])].filter((path) => matches(path, typed)).slice(0, SETTINGS_MAX);
-}
-
-interface BoxesProps {
-  title: string;
-  columns: readonly ColumnInfo[];
-  ids: readonly string[];
-  toggle: (id: string) => void;
-  /** Shows the whole names. */
-  isLong?: boolean;
-}
-
-function Boxes({ title, columns, ids, toggle, isLong = false }: BoxesProps) {
-  if (columns.length === 0) return null;
-  return (
-    <fieldset className={isLong ? classes.long : classes.short}>
-      <legend>{title}</legend>
-      {columns.map(({ id, label, title: whole }) => (
-        <label key={id}>
-          <input type="checkbox" checked={ids.includes(id)} onChange={() => toggle(id)} />
-          <span>{isLong ? (whole ?? label) : label}</span>
-        </label>
-      ))}
-    </fieldset>
-  );
-}
-
-function Metrics({ names, ids, toggle }: { names: readonly string[] } & Pick<BoxesProps, "ids" | "toggle">) {
-  if (names.length === 0) return null;
-  return (
-    <fieldset className={classes.long}>
-      <legend>Metrics</legend>
-      {names.map((name) => (
-        <div key={name} className={classes.metric}>
-          <span title={name}>{name}</span>
-          {(Object.keys(PARTS) as Part[]).map((part) => (
-            <button
-              key={part}
-              type="button"
-              aria-label={`${name}, ${PARTS[part]} value`}
-              aria-pressed={ids.includes(metricId(name, part))}
-              onClick={() => toggle(metricId(name, part))}
-            >
-              {PARTS[part]}
-            </button>
-          ))}
-        </div>
-      ))}
-    </fieldset>
+      Columns {props.ids.length} <span aria-hidden>▾</span>
+    </Opener>
   );
 }
