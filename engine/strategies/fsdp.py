@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
@@ -70,6 +70,8 @@ class FSDP(Strategy):
         super().__init__(objective, ranks, options, usage)
         self._of_one_copy: dist.ProcessGroup | None = None
         """Ranks that keep one copy of the model; None for a single rank."""
+        self._gathers: dict[nn.Module, int] = {}
+        """Hook of each unit that makes its parameters whole."""
         shards.require_support(self.model)
         # A model that is conditional in the preflight is gathered as a whole. A model that turns
         # out to be conditional later keeps its blocks.
@@ -205,7 +207,9 @@ class FSDP(Strategy):
         units: list[FSDPModule] = []
         try:
             for module in (*blocks, self.objective):
-                units.append(fully_shard(module, mesh=mesh))  # noqa: PERF401 - a module at a time
+                units.append(fully_shard(module, mesh=mesh))
+                # Put before all others.
+                self._gathers[module] = next(iter(module._forward_pre_hooks))
         except (ValueError, AssertionError, NotImplementedError) as error:
             raise BadSpecError(f"strategy fsdp cannot shard this model: {error}") from error
         for unit in units:
@@ -276,8 +280,13 @@ class FSDP(Strategy):
             for parameter, index in whole.items():
                 parameter.register_post_accumulate_grad_hook(partial(self._note_arrival, index))
 
-        # Runs after FSDP's own hook, which makes the parameters whole.
+        # Runs right after FSDP's own hook, which makes the parameters whole: the hook of a cut layer
+        # puts another bias in the place of its own.
         hook = unit.register_forward_pre_hook(watch)
+        hooks: Any = unit._forward_pre_hooks  # In their order; torch types it as a dict.
+        later = [*hooks][[*hooks].index(self._gathers[unit]) + 1 : -1]
+        for each in later:
+            hooks.move_to_end(each)
 
     def _note_arrival(self, index: int, _parameter: Tensor) -> None:
         if self._has_samples:

@@ -31,7 +31,7 @@ from lockstep.engine.step.staged import StagedGradientStep
 from lockstep.engine.strategies.ddp import DDP
 from lockstep.engine.task.dropout import Dropout
 from lockstep.engine.task.interface import Task
-from tests.engine.parallel.small_lm import ITEMS, PLAN, deep, initial, item, loss_of
+from tests.engine.parallel.small_lm import ITEMS, PLAN, VOCABULARY, deep, initial, item, loss_of
 
 Mutate = Callable[[], contextlib.AbstractContextManager[None]]
 
@@ -184,6 +184,18 @@ class Tailed(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.token(tokens) + self.position(torch.arange(tokens.shape[1]))
         return self.head(self.tail(self.blocks[0](x)))
+
+
+class Stack(SmallTask):
+    """Its cut layers are blocks themselves."""
+
+    def model(self) -> nn.Module:
+        torch.manual_seed(7)
+        layers = [nn.Linear(8, 8) for _ in range(4)]
+        return nn.Sequential(nn.Embedding(VOCABULARY, 8), *layers, nn.Linear(8, 12)).double()
+
+    def tensor_plan(self, model: nn.Module) -> dict[str, str]:
+        return {"1": "colwise", "2": "rowwise", "3": "colwise", "4": "rowwise"}
 
 
 class Drawing(SmallTask):

@@ -125,6 +125,15 @@ def test_recomputed_activations_and_an_evaluation_change_nothing(
     assert parts["time/tensor_seconds"] > 0 < parts["time/forward_seconds"]
 
 
+def test_a_cut_layer_may_be_a_block_of_fsdp(pool: Pool, tmp_path: Path) -> None:
+    """Its own hooks and those of the shards are on one module."""
+    for ranks, cut in ((4, layout(2, "fsdp")), (1, {})):
+        settings = SETTINGS | {"steps": 4} | cut
+        folder = tmp_path / str(ranks)
+        pool.run(cases.train, settings, folder, None, cases.Stack(), world_size=ranks)
+    check(observed(tmp_path / "4"), observed(tmp_path / "1"))
+
+
 @pytest.mark.contract(3, 16, 25)
 @pytest.mark.parametrize(
     "mutate", [cases.unaware_and_unchecked, cases.norm_of_every_rank, cases.weights_of_every_rank]
