@@ -14,7 +14,8 @@ of the run's optimizer reads the clock and the number of bytes that this process
 (``wchar`` of ``/proc/self/io``: on Gloo, the bytes to sockets; spools are a few hundred bytes of it
 per step). The first ``WARM`` updates are dropped. The rest is a whole number of periods of eight
 steps, so that the mean has its part of synchronisations; the median has none of them, and is the
-step between two.
+step between two. ``cpu ms`` is the CPU time of a step, the median, over all ranks together.
+``hsdp`` and ``tensor fsdp`` need four ranks, ``tensor`` two or more.
 
 ``ms`` and ``mean`` are the medians over the rounds of a round's median and mean step. ``sent`` is
 MiB per step of the rank that sends most. ``peak`` is the maximum growth of a rank's process between
@@ -65,9 +66,17 @@ ROWS: Final[dict[str, dict[str, Any]]] = {
     "ddp, powersgd 4": {"name": "ddp", **POWERSGD, "powersgd_rank": 4},
     "zero1": {"name": "zero1"},
     "fsdp": {"name": "fsdp"},
+    "hsdp": {"name": "fsdp", "shard": 2},
+    "tensor": {"name": "ddp"},
+    "tensor fsdp": {"name": "fsdp"},
     "local_sgd": {"name": "local_sgd", **LOCAL},
     "diloco": {"name": "diloco", **LOCAL},
 }
+
+CUT: Final = {"tensor": 2, "tensor fsdp": 2}
+"""Ranks of a tensor group, of rows whose layers are cut."""
+DEFAULT: Final = [row for row in ROWS if row not in ("hsdp", "tensor fsdp")]
+"""Rows of two ranks."""
 
 
 def settings(options: argparse.Namespace, row: str, steps: int) -> dict[str, Any]:
@@ -85,6 +94,7 @@ def settings(options: argparse.Namespace, row: str, steps: int) -> dict[str, Any
         "steps": steps,
         "optimizer": {"name": "adamw", "lr": 1e-3, "weight_decay": 0.1, "betas": [0.9, 0.95]},
         "strategy": ROWS[row],
+        "parallel": {"tensor": CUT.get(row)},
     }
 
 
@@ -141,38 +151,43 @@ def trainer_of(section: dict[str, Any], ranks: Any, folder: Path) -> Any:
     from lockstep.engine.task.loading import load_task
 
     train = Train.model_validate(section)
-    micro = min(int(train.batch.micro_size), ceil_div(train.batch.size, ranks.world_size))
+    tensor = train.parallel.tensor_size
+    copies = ranks.world_size // tensor
+    micro = min(int(train.batch.micro_size), ceil_div(train.batch.size, copies))
     plan = BatchPlan(
         batch_size=train.batch.size,
         micro_batch_size=micro,
-        accumulation_steps=accumulation_steps(train.batch.size, micro, ranks.world_size),
+        accumulation_steps=accumulation_steps(train.batch.size, micro, copies),
         world_size=ranks.world_size,
+        tensor=tensor,
     )
     folder.mkdir(parents=True, exist_ok=True)
     return Trainer(train, plan, load_task(train.task, train.task_args, folder), ranks, folder)
 
 
-def clock(section: dict[str, Any], ranks: Any, folder: Path) -> list[tuple[float, int]]:
-    """Measure seconds and bytes written between two updates, without the first ``WARM``."""
+def clock(section: dict[str, Any], ranks: Any, folder: Path) -> list[tuple[float, int, float]]:
+    """Measure seconds, bytes written and CPU seconds between two updates.
+
+    Without the first ``WARM``.
+    """
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     trainer = trainer_of(section, ranks, folder)
-    at: list[tuple[float, int]] = []
+    at: list[tuple[float, int, float]] = []
 
     def note(optimizer: Any, *_: Any) -> None:
         if (
             optimizer is trainer._parts.step.optimizer.inner
         ):  # Not one that another optimizer drives.
-            at.append((time.perf_counter(), written()))
+            at.append((time.perf_counter(), written(), time.process_time()))
 
     hook = register_optimizer_step_post_hook(note)
     try:
         trainer.run()
     finally:
         hook.remove()
-    return [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(at)][WARM - 1 :][
-        : section["steps"] - WARM
-    ]
+    between = [(b[0] - a[0], b[1] - a[1], b[2] - a[2]) for a, b in pairwise(at)]
+    return between[WARM - 1 :][: section["steps"] - WARM]
 
 
 def written() -> int:
@@ -283,6 +298,7 @@ def measure(rows: list[str], options: argparse.Namespace, folder: str) -> dict[s
                 {
                     "median": statistics.median(seconds),
                     "mean": statistics.fmean(seconds),
+                    "cpu": sum(statistics.median(each[2] for each in rank) for rank in ranks),
                     "sent": max(statistics.fmean(each[1] for each in rank) for rank in ranks),
                 }
             )
@@ -297,6 +313,7 @@ def measure(rows: list[str], options: argparse.Namespace, folder: str) -> dict[s
         found[row] = {
             "median_seconds": statistics.median(each["median"] for each in rounds[row]),
             "mean_seconds": statistics.median(each["mean"] for each in rounds[row]),
+            "cpu_seconds": statistics.median(each["cpu"] for each in rounds[row]),
             "sent_bytes_per_step": statistics.median(each["sent"] for each in rounds[row]),
             "peak_bytes": max(each["peak_bytes"] for each in counted),
             "eval_loss": counted[0]["loss"],
@@ -305,13 +322,16 @@ def measure(rows: list[str], options: argparse.Namespace, folder: str) -> dict[s
     return found
 
 
-HEAD = f"{'':18} {'ranks':>5} {'ms':>8} {'mean':>8} {'sent MiB':>9} {'peak MiB':>9} {'loss':>7}"
+HEAD = (
+    f"{'':18} {'ranks':>5} {'ms':>8} {'mean':>8} {'cpu ms':>8} {'sent MiB':>9} {'peak MiB':>9} "
+    f"{'loss':>7}"
+)
 
 
 def line(row: str, ranks: int, values: dict[str, Any]) -> str:
     return (
         f"{row:18} {ranks:5} {values['median_seconds'] * 1e3:8.2f} "
-        f"{values['mean_seconds'] * 1e3:8.2f} "
+        f"{values['mean_seconds'] * 1e3:8.2f} {values['cpu_seconds'] * 1e3:8.2f} "
         f"{values['sent_bytes_per_step'] / 2**20:9.3f} {values['peak_bytes'] / 2**20:9.1f} "
         f"{values['eval_loss']:7.4f}"
     )
@@ -319,7 +339,7 @@ def line(row: str, ranks: int, values: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="What each strategy costs and sends.")
-    parser.add_argument("--rows", type=lambda text: text.split(","), default=list(ROWS))
+    parser.add_argument("--rows", type=lambda text: text.split(","), default=DEFAULT)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(

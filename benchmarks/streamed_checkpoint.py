@@ -1,12 +1,12 @@
 """Memory and time of a checkpoint under a strategy that shards the state.
 
     python benchmarks/streamed_checkpoint.py [--before TREE] [--strategy fsdp] [--ranks 2]
-        [--width 1920] [--rounds 5] [--folder DIR] [--json FILE]
+        [--tensor 2] [--width 1920] [--rounds 5] [--folder DIR] [--json FILE]
 
 Ranks train a model on the CPU with AdamW, save several times while they wait, several times in the
 background, and resume. ``--before`` is a checkout of an older Lockstep, which runs in turns with
-this one. Memory is ``RssAnon`` of rank 0, sampled every millisecond: pages of a mapped file are not
-part of it.
+this one. ``--tensor`` cuts the layers over so many ranks, half of them by columns. Memory is
+``RssAnon`` of rank 0, sampled every millisecond: pages of a mapped file are not part of it.
 
 *save* is the peak during a save beyond what rank 0 held before it; its own slices are among those.
 In the background the copy of the slices is kept from one save to the next, so it is counted only in
@@ -90,7 +90,8 @@ class Measured:
         from lockstep.domain.training.plan import BatchPlan
         from lockstep.engine.loop.trainer import Trainer
 
-        size = 2 * self.options.ranks
+        tensor = self.options.tensor
+        size = 2 * self.options.ranks // tensor
         section = {
             "task": "causal_lm",
             "batch": {"size": size, "micro_size": 2},
@@ -100,11 +101,16 @@ class Measured:
             "strategy": {"name": self.options.strategy},
             "checkpoint": {"every_steps": 1, "keep_last": 1, "background": background},
         }
+        cut: dict[str, int] = {}
+        if tensor > 1:  # Not in the versions before.
+            cut = {"tensor": tensor}
+            section["parallel"] = cut
         plan = BatchPlan(
             batch_size=size,
             micro_batch_size=2,
             accumulation_steps=1,
             world_size=self.options.ranks,
+            **cut,
         )
         folder.mkdir(parents=True, exist_ok=True)
         task = task_of(self.options.width)
@@ -153,9 +159,9 @@ class Measured:
             kept[0] = max(0, Peak.now() - weights.before)
             return state
 
-        def measured_load(strategy: Any, optimizer: Any, *arguments: Any) -> None:
+        def measured_load(strategy: Any, optimizer: Any, *arguments: Any, **more: Any) -> None:
             with moments.measured():
-                load(strategy, optimizer, *arguments)
+                load(strategy, optimizer, *arguments, **more)
             own = sum(
                 getattr(value, "_local_tensor", value).nbytes
                 for values in getattr(optimizer, "optim", optimizer).state.values()
@@ -180,6 +186,9 @@ def task_of(width: int) -> Any:
     class Vectors(Task):
         def model(self) -> nn.Module:
             return nn.Sequential(*[nn.Linear(width, width) for _ in range(LAYERS)])
+
+        def tensor_plan(self, _: nn.Module) -> dict[str, str]:
+            return {str(layer): ("colwise", "rowwise")[layer % 2] for layer in range(LAYERS)}
 
         def dataset(self, split: str) -> Any:  # noqa: ARG002 - as in the interface
             return torch.utils.data.TensorDataset(torch.eye(16, width))
@@ -224,7 +233,7 @@ def round_of(tree: Path, options: argparse.Namespace) -> dict[str, list[float]]:
     """Run all ranks of a checkout once."""
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="lockstep-streams-") as folder:
         words = [sys.executable, str(Path(__file__).resolve()), "--folder", folder]
-        for name in ("strategy", "ranks", "width"):
+        for name in ("strategy", "ranks", "tensor", "width"):
             words += [f"--{name}", str(getattr(options, name))]
         processes = [
             subprocess.Popen(
@@ -244,8 +253,9 @@ def round_of(tree: Path, options: argparse.Namespace) -> dict[str, list[float]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="What a checkpoint of a sharded state costs.")
     parser.add_argument("--before", type=Path, help="a checkout of an older Lockstep")
-    parser.add_argument("--strategy", default="fsdp", help="fsdp or zero1")
+    parser.add_argument("--strategy", default="fsdp", help="fsdp, zero1, ddp")
     parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--tensor", type=int, default=1, help="ranks that share each layer")
     parser.add_argument("--width", type=int, default=1920, help="1920 makes a state of 354 MB")
     parser.add_argument("--rounds", type=int, default=5, help="whose median is taken")
     parser.add_argument("--folder", type=Path, help="where checkpoints go")
@@ -263,7 +273,7 @@ def main() -> None:
     tensor = 4 * options.width**2
     limit = 2 * tensor + 16 * MIB
     print(
-        f"{options.strategy} on {options.ranks} ranks, a state of "
+        f"{options.strategy} on {options.ranks} ranks, tensor {options.tensor}, a state of "
         f"{3 * LAYERS * tensor / 1e6:.0f} MB in tensors of {tensor / MIB:.1f} MiB; medians of "
         f"{options.rounds} runs; the peak of memory is the maximum"
     )

@@ -280,8 +280,8 @@ class FSDP(Strategy):
             for parameter, index in whole.items():
                 parameter.register_post_accumulate_grad_hook(partial(self._note_arrival, index))
 
-        # Runs right after FSDP's own hook, which makes the parameters whole: the hook of a cut layer
-        # puts another bias in the place of its own.
+        # Runs right after FSDP's own hook, which makes the parameters whole: the hook of a cut
+        # layer puts another bias in the place of its own.
         hook = unit.register_forward_pre_hook(watch)
         hooks: Any = unit._forward_pre_hooks  # In their order; torch types it as a dict.
         later = [*hooks][[*hooks].index(self._gathers[unit]) + 1 : -1]
