@@ -174,7 +174,7 @@ def _rank(run: RunOptions, environment: RankEnvironment) -> int:
         patience=run.patience,
         devices=run.devices,
         private=run.private,
-        streams=run.plan.tensor > 1 or strategy_for(run.train.strategy).saves_together,
+        streams=run.plan.ranks_per_copy > 1 or strategy_for(run.train.strategy).saves_together,
     )
     folder = run.folder
     if folder is None:

@@ -23,10 +23,6 @@ class _Later(NamedTuple):
     instead: str
 
 
-def _stages(spec: JobSpec) -> int:
-    return 1 if spec.train is None else spec.train.parallel.pipeline or 1
-
-
 LATER: Final = (
     _Later(
         "/resources/gpus",
@@ -35,12 +31,6 @@ LATER: Final = (
         ),
         "elastic jobs",
         "use one number, such as gpus: 2",
-    ),
-    _Later(
-        "/train/parallel/pipeline",
-        lambda spec: _stages(spec) if _stages(spec) > 1 else None,
-        "pipeline stages",
-        "use tensor, or strategy fsdp",
     ),
     _Later(
         "/secrets",

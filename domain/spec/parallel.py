@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Parts = Annotated[int, Field(ge=1, le=limits.WORLD_SIZE_MAX), NO_BOOL] | None
 _TENSOR: Final = "/train/parallel/tensor"
+_PIPELINE: Final = "/train/parallel/pipeline"
 
 
 class Parallel(Section):
@@ -33,7 +34,9 @@ class Parallel(Section):
     on each sample. They are neighbours on one node. The copies, ``gpus`` / ``tensor``, share the
     batch. Null does not cut."""
     pipeline: Parts = None
-    """Stages that share the layers of one copy of the model. Null keeps one."""
+    """Stages that share the layers of one copy of the model: each holds some blocks, and passes
+    activations on. The copies, ``gpus`` / (``tensor`` × ``pipeline``), share the batch. Null keeps
+    one."""
 
     @property
     def tensor_size(self) -> int:
@@ -41,9 +44,14 @@ class Parallel(Section):
         return self.tensor or 1
 
     @property
+    def stages(self) -> int:
+        """Stages of the pipeline."""
+        return self.pipeline or 1
+
+    @property
     def ranks_per_copy(self) -> int:
         """Ranks that hold one copy of the model together."""
-        return self.tensor_size * (self.pipeline or 1)
+        return self.tensor_size * self.stages
 
 
 def check_parallel(spec: JobSpec) -> Iterator[FieldError]:
@@ -54,6 +62,8 @@ def check_parallel(spec: JobSpec) -> Iterator[FieldError]:
     if spec.train.parallel.tensor_size > 1:
         yield from _unsupported(spec.train)
         yield from _indivisible(spec.train)
+    if spec.train.parallel.stages > 1:
+        yield from _not_in_stages(spec.train)
 
 
 def _wrong_numbers(spec: JobSpec, parallel: Parallel) -> Iterator[FieldError]:
@@ -149,3 +159,72 @@ def _indivisible(train: Train) -> Iterator[FieldError]:
                     size,
                     f"use a divisor of {count}",
                 )
+
+
+def _not_in_stages(train: Train) -> Iterator[FieldError]:
+    """Yield what stages do not work with."""
+    stages, strategy = train.parallel.stages, train.strategy
+    if strategy.name not in ("ddp", "manual"):
+        whole = strategy.kind.cuts_layers or strategy.kind.shards_optimizer
+        yield FieldError(
+            "/train/strategy/name",
+            f"{strategy.name} is not available yet with pipeline {stages}"
+            if whole
+            else f"{strategy.name} needs the whole model on each rank, and pipeline is {stages}",
+            strategy.name,
+            "set name: ddp",
+        )
+    for field, value, why, instead in (
+        (
+            "parallel/tensor",
+            train.parallel.tensor if train.parallel.tensor_size > 1 else None,
+            "both cuts together are not available yet",
+            "use one of tensor and pipeline",
+        ),
+        (
+            "strategy/static_graph",
+            strategy.static_graph or None,
+            "the order of forwards and backwards differs from that of a static graph",
+            "omit it",
+        ),
+        (
+            "strategy/compression",
+            strategy.compression if strategy.compression == "powersgd" else None,
+            "not available yet",
+            "use compression: bf16, or none",
+        ),
+        ("compile", train.compile or None, "not available yet", "set compile: false"),
+        (
+            "batch/micro_size",
+            "auto" if train.batch.micro_size == "auto" else None,
+            "auto tests sizes on each rank separately, and no rank can compute separately",
+            "set the samples per device and micro-batch, such as micro_size: 8",
+        ),
+    ):
+        if value is not None:
+            yield FieldError(
+                f"/train/{field}", f"with parallel.pipeline {stages}: {why}", value, instead
+            )
+    yield from _too_many_stages(train)
+
+
+def _too_many_stages(train: Train) -> Iterator[FieldError]:
+    """Yield an error if a built-in task has fewer blocks than stages."""
+    if tasks.is_own_task(train.task):
+        return
+    args: Any = tasks.parse_args(train.task, train.task_args)
+    stages = train.parallel.stages
+    if isinstance(args, tasks.ImageClassificationArgs):
+        yield FieldError(
+            _PIPELINE,
+            f"the task {train.task} has no blocks that stages could share",
+            stages,
+            "omit it, or write a task whose model has an nn.ModuleList",
+        )
+    if isinstance(args, tasks.CausalLMArgs) and args.layers < stages:
+        yield FieldError(
+            _PIPELINE,
+            f"{stages} stages need a block each, and {train.task} has {args.layers} (layers)",
+            stages,
+            f"use at most {args.layers}",
+        )

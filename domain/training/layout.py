@@ -48,8 +48,12 @@ class RankLayout:
         return cls(copies, tensor, pipeline)
 
     @property
+    def ranks_per_copy(self) -> int:
+        return self.tensor * self.pipeline
+
+    @property
     def world_size(self) -> int:
-        return self.copies * self.tensor * self.pipeline
+        return self.copies * self.ranks_per_copy
 
     def place(self, rank: int) -> RankPlace:
         """Return the place of a rank."""
@@ -62,9 +66,14 @@ class RankLayout:
         return (place.stage * self.copies + place.copy) * self.tensor + place.tensor
 
     def counts(self, rank: int) -> bool:
-        """Return whether this rank reports for its copy, whose ranks have equal samples."""
+        """Return whether this rank reports the weights of its copy, as its first one."""
         place = self.place(rank)
         return place.stage == 0 and place.tensor == 0
+
+    def counts_losses(self, rank: int) -> bool:
+        """Return whether this rank reports the losses of its copy: the last stage has them."""
+        place = self.place(rank)
+        return place.stage == self.pipeline - 1 and place.tensor == 0
 
     def tensor_groups(self) -> list[tuple[int, ...]]:
         """Return the ranks of each tensor group: they hold slices of the same layers."""
@@ -78,5 +87,36 @@ class RankLayout:
         return [
             tuple(self.rank(RankPlace(stage, copy, tensor)) for copy in range(self.copies))
             for stage in range(self.pipeline)
+            for tensor in range(self.tensor)
+        ]
+
+    def copy_groups(self) -> list[tuple[int, ...]]:
+        """Return the ranks of each copy of the model: they have equal samples."""
+        return [
+            tuple(
+                self.rank(RankPlace(stage, copy, tensor))
+                for stage in range(self.pipeline)
+                for tensor in range(self.tensor)
+            )
+            for copy in range(self.copies)
+        ]
+
+    def stage_groups(self) -> list[tuple[int, ...]]:
+        """Return the ranks of each stage: they hold the same layers, or slices of them."""
+        size = self.copies * self.tensor
+        return [tuple(range(first, first + size)) for first in range(0, self.world_size, size)]
+
+    def lines(self, stages: tuple[int, ...] | None = None) -> list[tuple[int, ...]]:
+        """Return the ranks of each line: they hold the same slices of stage after stage.
+
+        Parameters
+        ----------
+        stages : tuple of int, optional
+            Stages to take; all by default.
+        """
+        return [
+            tuple(self.rank(RankPlace(stage, copy, tensor)) for stage in stages)
+            for stages in [range(self.pipeline) if stages is None else stages]
+            for copy in range(self.copies)
             for tensor in range(self.tensor)
         ]

@@ -26,6 +26,7 @@ from pydantic import BaseModel, Field
 
 from lockstep.domain.spec.batch import accumulation_steps, ceil_div
 from lockstep.domain.training.memory import MemoryForecast
+from lockstep.domain.training.pipeline import bubble
 
 if TYPE_CHECKING:
     from lockstep.domain.spec.job import JobSpec
@@ -57,7 +58,9 @@ class BatchPlan(BaseModel, frozen=True):
     world_size: Annotated[int, Field(ge=1)]
     """Ranks, one per device."""
     tensor: Annotated[int, Field(ge=1)] = 1
-    """Ranks that hold one copy of the model together."""
+    """Ranks that share every layer of one copy of the model."""
+    pipeline: Annotated[int, Field(ge=1)] = 1
+    """Stages that share the layers of one copy of the model."""
     steps: int | None = None
     """Optimizer steps of the run; null where it is given in epochs, until the dataset's length is
     known."""
@@ -67,7 +70,12 @@ class BatchPlan(BaseModel, frozen=True):
     @property
     def copies(self) -> int:
         """Copies of the model, which share the batch."""
-        return self.world_size // self.tensor
+        return self.world_size // self.ranks_per_copy
+
+    @property
+    def ranks_per_copy(self) -> int:
+        """Ranks that hold one copy of the model together."""
+        return self.tensor * self.pipeline
 
     def micro_batches(self, copy: int, batch_size: int | None = None) -> list[tuple[int, int]]:
         """Return the bounds [start, stop) of each micro-batch of a copy of the model.
@@ -118,10 +126,17 @@ class BatchPlan(BaseModel, frozen=True):
 
         Of a cut model: "64 = 2 copies × 8 samples × 4 accumulation steps on 4 ranks, tensor 2".
         """
-        if self.tensor == 1:
+        if self.ranks_per_copy == 1:
             return self._split(_count(self.world_size, "rank"))
         copies = "1 copy" if self.copies == 1 else f"{self.copies} copies"
-        return f"{self._split(copies)} on {self.world_size} ranks, tensor {self.tensor}"
+        cut = [f"{self._split(copies)} on {self.world_size} ranks"]
+        if self.tensor > 1:
+            cut.append(f"tensor {self.tensor}")
+        if self.pipeline > 1:
+            cut.append(f"pipeline {self.pipeline}")
+            if self.accumulation_steps is not None:
+                cut[-1] += f" (bubble {bubble(self.accumulation_steps, self.pipeline):.0%})"
+        return ", ".join(cut)
 
     def _split(self, ranks: str) -> str:
         if self.micro_batch_size is None or self.accumulation_steps is None:
@@ -159,8 +174,8 @@ def plan_of(spec: JobSpec, world_size: int | None = None) -> BatchPlan | None:
     if spec.train is None:
         return None
     world = spec.world_size() if world_size is None else world_size
-    batch, tensor = spec.train.batch, spec.train.parallel.tensor_size
-    copies = max(1, world // tensor)
+    batch, parallel = spec.train.batch, spec.train.parallel
+    copies = max(1, world // parallel.ranks_per_copy)
     micro = (
         None if batch.micro_size == "auto" else min(batch.micro_size, ceil_div(batch.size, copies))
     )
@@ -169,7 +184,8 @@ def plan_of(spec: JobSpec, world_size: int | None = None) -> BatchPlan | None:
         micro_batch_size=micro,
         accumulation_steps=None if micro is None else accumulation_steps(batch.size, micro, copies),
         world_size=world,
-        tensor=tensor,
+        tensor=parallel.tensor_size,
+        pipeline=parallel.stages,
         steps=spec.train.steps,
     )
 

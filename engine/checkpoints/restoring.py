@@ -11,6 +11,7 @@ from torch import nn
 
 from lockstep.engine.checkpoints.contents import State
 from lockstep.engine.data import fingerprint
+from lockstep.engine.parallel.staged import StageParallel
 from lockstep.engine.parallel.tensor import TensorParallel
 from lockstep.engine.runtime.errors import BadSpecError
 from lockstep.engine.runtime.ranks import Ranks
@@ -34,9 +35,11 @@ def restore_optimizer(
     telemetry: Telemetry,
     *,
     tensor: TensorParallel | None = None,
+    stage: StageParallel | None = None,
 ) -> None:
     """Load the optimizer state and the strategy's own state. All ranks must call this."""
-    mine, theirs = fingerprint.parameter_order(strategy.model, optimizer), state.get("parameters")
+    own, theirs = fingerprint.parameter_order(strategy.model, optimizer), state.get("parameters")
+    mine = own if stage is None else [names for _, names in stage.whole.groups]
     if theirs is not None and theirs != mine:
         raise BadSpecError(
             "the checkpoint's optimizer has other parameters or another order of them: "
@@ -44,8 +47,10 @@ def restore_optimizer(
             "the start of the run",
         )
     saved = state["optimizer"]
+    if stage is not None:
+        saved = stage.part_of_optimizer(saved, own)
     if tensor is not None:
-        saved = tensor.slices_of_optimizer(saved, [name for names in mine for name in names])
+        saved = tensor.slices_of_optimizer(saved, [name for names in own for name in names])
     try:
         strategy.load_optimizer(optimizer, saved)
     except (ValueError, KeyError) as error:

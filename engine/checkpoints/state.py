@@ -50,6 +50,7 @@ from lockstep.engine.checkpoints.saving import Background, Saver, StateSender
 from lockstep.engine.data import fingerprint
 from lockstep.engine.data.fingerprint import Samples
 from lockstep.engine.model.precision import Precision
+from lockstep.engine.parallel.staged import StageParallel
 from lockstep.engine.parallel.tensor import TensorParallel
 from lockstep.engine.runtime.errors import BadSpecError, describe
 from lockstep.engine.runtime.ranks import Ranks
@@ -120,6 +121,8 @@ class TrainingState:
         }
         if plan.tensor > 1:
             self._layout["tensor"] = plan.tensor
+        if plan.pipeline > 1:
+            self._layout["pipeline"] = plan.pipeline
         self._final_step: int | None = None
         self._warned_of_metric = False
         self._resumed: CheckpointMetric | None = None
@@ -127,7 +130,7 @@ class TrainingState:
         self._state_bytes: int | None = None
         self._saver: Saver | None = None
         self._sender: StateSender | None = None
-        cut = plan.tensor > 1
+        cut = plan.ranks_per_copy > 1
         together = ranks.world_size > 1 and (cut or strategy_for(train.strategy).saves_together)
         if ranks.first:
             self._saver = Saver(
@@ -162,6 +165,7 @@ class TrainingState:
         *,
         held: Mapping[str, Any],
         tensor: TensorParallel | None = None,
+        stage: StageParallel | None = None,
         buffers: Mapping[str, Tensor] | None = None,
         ends: bool,
         final: bool,
@@ -178,6 +182,8 @@ class TrainingState:
             State that the model does not hold (``engine.state.inventory``).
         tensor : TensorParallel, optional
             If ranks hold slices of the model.
+        stage : StageParallel, optional
+            If ranks hold stages of the model.
         buffers : mapping of str to Tensor, optional
             Buffers of the model that replace those of the moment.
         ends : bool
@@ -191,11 +197,7 @@ class TrainingState:
         if self._saver is None and self._sender is None:
             return
         started = time.monotonic()
-        model, inner = strategy.model_state(), strategy.optimizer_state(optimizer)
-        groups = fingerprint.parameter_order(strategy.model, optimizer)
-        if tensor is not None:
-            model = tensor.whole_model(model)
-            inner = tensor.whole_optimizer(inner, [name for names in groups for name in names])
+        model, inner, groups = _whole_state(strategy, optimizer, tensor, stage)
         model.update(buffers or {})
         state: State = {
             "model": model,
@@ -210,7 +212,7 @@ class TrainingState:
             "conditional": strategy.tracks_usage,
             "precision": self._precision.state(),
         }
-        if strategy.saves_together or tensor is not None:
+        if strategy.saves_together or tensor is not None or stage is not None:
             own = strategy.rank_state
             state["extra"] = self._ranks.of_each({} if own is None else own.save())
         if self._sender is not None:
@@ -463,3 +465,21 @@ class TrainingState:
             )
             return []
         return wrong
+
+
+def _whole_state(
+    strategy: Strategy,
+    optimizer: torch.optim.Optimizer,
+    tensor: TensorParallel | None,
+    stage: StageParallel | None,
+) -> tuple[State, State, list[list[str]]]:
+    """Return the state of the whole model and optimizer, and its parameters in each group."""
+    model, inner = strategy.model_state(), strategy.optimizer_state(optimizer)
+    groups = fingerprint.parameter_order(strategy.model, optimizer)
+    names = [name for members in groups for name in members]
+    if tensor is not None:
+        model, inner = tensor.whole_model(model), tensor.whole_optimizer(inner, names)
+    if stage is not None:
+        model, inner = stage.whole_model(model), stage.whole_optimizer(inner, names)
+        groups = [members for _, members in stage.whole.groups]
+    return model, inner, groups

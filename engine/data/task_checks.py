@@ -206,7 +206,7 @@ def require_same_batch(ranks: Ranks, layout: RankLayout, batch: RankBatch) -> No
     """
     seen = [(each.samples, look(each.batch)) for each in batch.micro_batches]
     found = ranks.gather(hashlib.sha256(repr(seen).encode()).hexdigest())
-    for members in layout.tensor_groups():
+    for members in layout.copy_groups():
         for rank in members[1:]:
             if found[rank] != found[members[0]]:
                 raise BadSpecError(

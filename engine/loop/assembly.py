@@ -29,7 +29,7 @@ from lockstep.engine.checkpoints.state import TrainingState
 from lockstep.engine.data.loader import Batches, RunLength
 from lockstep.engine.data.task_checks import dataset_of, model_of
 from lockstep.engine.loop.checking import check, read_items
-from lockstep.engine.loop.cutting import cut_layers
+from lockstep.engine.loop.cutting import cut_into_stages, cut_layers
 from lockstep.engine.loop.parts import Assembly, Data, Found, Items, Model, RunInputs, Splits, Step
 from lockstep.engine.memory import auto
 from lockstep.engine.memory.advice import must_fit
@@ -39,6 +39,7 @@ from lockstep.engine.model.modes import set_to_train
 from lockstep.engine.model.normalization import require_device, require_several_samples
 from lockstep.engine.model.objective import Objective
 from lockstep.engine.model.precision import Precision, require_wide_parameters, use_tf32
+from lockstep.engine.parallel.staged import StageParallel
 from lockstep.engine.parallel.tensor import TensorParallel
 from lockstep.engine.preflight.usage import eval_samples, observe, single_samples
 from lockstep.engine.runtime import randomness
@@ -49,6 +50,7 @@ from lockstep.engine.step.gradient import GradientStep
 from lockstep.engine.step.optimizer import Optimizer
 from lockstep.engine.step.replicas import ReplicaCheck
 from lockstep.engine.step.requirements import require_trainable
+from lockstep.engine.step.staged import StagedGradientStep
 from lockstep.engine.strategies import strategy_for
 from lockstep.engine.strategies.base import Strategy
 from lockstep.engine.strategies.block_order import ModelUsage
@@ -117,10 +119,11 @@ def build_step(
     train, task, splits = inputs.train, inputs.task, items.splits
     ranks, data = inputs.ranks, inputs.mesh.data
     use_tf32(ranks.device, on=train.tf32)
-    strategy, usage, tensor = _strategy(inputs, model, splits, state)
+    strategy, usage, tensor, stage = _strategy(inputs, model, splits, state)
     if not strategy.replicated:
         model.replicas.stand_down()
-    gradient = GradientStep(
+    staged = {} if stage is None else {"stage": stage}
+    gradient = (GradientStep if stage is None else StagedGradientStep)(
         task,
         strategy,
         model.precision,
@@ -129,24 +132,31 @@ def build_step(
         seed=train.seed,
         moved=found.moved,
         tensor=tensor,
+        **staged,
     )
     with must_fit("the first sample"):
         complete = gradient.warm_up(
             items.masked, keep=made_at_first_call(None if state is None else state.get("held"))
         )
-    if not (complete or found.additivity.complete or usage.conditional or state is not None):
+    if stage is None and not (
+        complete or found.additivity.complete or usage.conditional or state is not None
+    ):
         samples = single_samples(
             task, model.module, splits.train, size=splits.size, seed=train.seed
         )
         observe(strategy.objective, samples, masks=gradient.masks).require_all_used()
-    optimizer = Optimizer(train, task, strategy, steps=splits.length.steps, tensor=tensor)
+    optimizer = Optimizer(
+        train, task, strategy, steps=splits.length.steps, tensor=tensor, stage=stage
+    )
     optimizer.require_independence()
     if state is not None:
-        restore_optimizer(strategy, optimizer.inner, state, ranks, inputs.telemetry, tensor=tensor)
+        restore_optimizer(
+            strategy, optimizer.inner, state, ranks, inputs.telemetry, tensor=tensor, stage=stage
+        )
         optimizer.require_layout()
         model.precision.load(state.get("precision", {}))
     control = Control(inputs.mesh, len(gradient.terms))
-    return Step(strategy, gradient, optimizer, control, tensor)
+    return Step(strategy, gradient, optimizer, control, tensor, stage)
 
 
 def build_data(
@@ -187,7 +197,7 @@ def _module(inputs: RunInputs) -> nn.Module:
     train, device = inputs.train, inputs.ranks.device
     randomness.seed_host(randomness.seed_of(randomness.MODEL, train.seed))
     module = model_of(inputs.task)
-    if inputs.mesh.tensor is None:
+    if not inputs.mesh.cuts:
         module = module.to(device)
     require_trainable(module)
     require_device(module, device)
@@ -241,7 +251,7 @@ def _restore(inputs: RunInputs, model: Model, splits: Splits, saved: TrainingSta
 
 def _strategy(
     inputs: RunInputs, model: Model, splits: Splits, state: State | None
-) -> tuple[Strategy, ModelUsage, TensorParallel | None]:
+) -> tuple[Strategy, ModelUsage, TensorParallel | None, StageParallel | None]:
     """Wrap model and loss into the strategy of the run. All ranks must call this.
 
     The model is cut before, if it is to be.
@@ -266,13 +276,17 @@ def _strategy(
         by_block=sharing.gathers_blocks,
     )
     slices = cut_layers(inputs, model, splits)
+    stages = cut_into_stages(inputs, model, splits, conditional=usage.conditional)
     strategy = sharing(objective, inputs.mesh.data, train.strategy, usage)
     tensor = None
     if slices is not None:
         tensor = TensorParallel(
             inputs.mesh, *slices, model.module, deterministic=train.deterministic
         )
-    return strategy, usage, tensor
+    stage = None
+    if stages is not None:
+        stage = StageParallel(inputs.mesh, stages, model.module, tensor)
+    return strategy, usage, tensor, stage
 
 
 def _settle_plan(

@@ -1,4 +1,4 @@
-"""Cut of a run's model over its tensor groups, once everything that needs it whole is done.
+"""Cut of a run's model over its ranks, once everything that needs it whole is done.
 
 Not here: the cut itself (``engine.parallel.cut``), its check (``engine.preflight.uncut``).
 """
@@ -13,7 +13,12 @@ from lockstep.engine.loop.parts import Model, RunInputs, Splits
 from lockstep.engine.model.buffers import share_buffers
 from lockstep.engine.parallel.collectives import TensorGroup
 from lockstep.engine.parallel.cut import CutModel, cut_model
+from lockstep.engine.parallel.links import Links
+from lockstep.engine.parallel.pipeline import Pipeline
+from lockstep.engine.parallel.staged import StageCut, WholeModel
+from lockstep.engine.parallel.stages import cut_stage
 from lockstep.engine.preflight.uncut import check_cut
+from lockstep.engine.preflight.unstaged import stages_of
 from lockstep.engine.runtime.errors import BadSpecError
 from lockstep.engine.runtime.mesh import Mesh
 from lockstep.engine.task.interface import Task
@@ -58,10 +63,65 @@ def cut_layers(
     for name, layer in checked.dropouts.items():
         dropout: Any = module.get_submodule(name)
         dropout.cut = layer
-    module.to(mesh.world.device)
-    share_buffers(module, mesh.world)
-    model.replicas.cut(cut.cuts, mesh.layout)
+    if mesh.line is None:
+        module.to(mesh.world.device)
+        share_buffers(module, mesh.world)
+        model.replicas.cut(cut.cuts, mesh.layout)
     return group, cut
+
+
+def cut_into_stages(
+    inputs: RunInputs, model: Model, splits: Splits, *, conditional: bool
+) -> StageCut | None:
+    """Reduce the model to this rank's stage; None without a pipeline. All ranks must call this.
+
+    Parameters
+    ----------
+    inputs, model, splits
+    conditional : bool
+        True if samples may use different parameters.
+
+    Raises
+    ------
+    EngineError
+        ``bad_spec``: the model has no stages, or they compute something else.
+    """
+    mesh, task, module = inputs.mesh, inputs.task, model.module
+    if mesh.line is None:
+        return None
+    for wrong, what in (
+        (type(task).penalty is not Task.penalty, "penalty() reads all parameters"),
+        (conditional, "the task is conditional"),
+    ):
+        if wrong:
+            raise BadSpecError(f"parallel.pipeline: {what}, which stages do not support yet")
+    plan = stages_of(
+        task,
+        module,
+        splits.train,
+        mesh,
+        evaluates=splits.evaluation is not None,
+        size=splits.size,
+        seed=inputs.train.seed,
+    )
+    index, device = mesh.place.stage, mesh.world.device
+    lacking = [
+        stage
+        for stage in range(plan.stages)
+        if not any(module.get_parameter(name).requires_grad for name in plan.held_by(stage))
+    ]
+    if lacking:
+        raise BadSpecError(
+            f"parallel.pipeline: stage {lacking[0]} has no parameter to train, which this version "
+            "does not support: set fewer stages",
+        )
+    whole = WholeModel.of(module, task.param_groups(module))
+    stage = cut_stage(module, plan, index, device)
+    module.to(device)
+    share_buffers(module, mesh.world)
+    model.inventory.cut(stage.stand_ins)
+    model.replicas.of_stage(module, mesh)
+    return StageCut(plan, Pipeline(stage, Links(mesh.line, index, plan.stages, device)), whole)
 
 
 def compare_samples(mesh: Mesh, batch: RankBatch, steps_done: int) -> None:
@@ -69,7 +129,7 @@ def compare_samples(mesh: Mesh, batch: RankBatch, steps_done: int) -> None:
 
     All ranks must call this.
     """
-    if mesh.tensor is not None and batch.step < steps_done + COMPARED_STEPS:
+    if mesh.cuts and batch.step < steps_done + COMPARED_STEPS:
         require_same_batch(mesh.world, mesh.layout, batch)
 
 

@@ -23,6 +23,7 @@ from lockstep.domain.training import metrics
 from lockstep.domain.training.plan import part
 from lockstep.engine.data.fetching import Fetcher, Item, micro_batches
 from lockstep.engine.model.modes import evaluating
+from lockstep.engine.parallel.pipeline import Pipeline
 from lockstep.engine.runtime import randomness
 from lockstep.engine.runtime.device import is_accelerator, to_device
 from lockstep.engine.runtime.errors import BadSpecError
@@ -62,8 +63,11 @@ def evaluate(
     seed: int,
     workers: int,
     heartbeat: Heartbeat,
+    pipeline: Pipeline | None = None,
 ) -> dict[str, float]:
     """The task's eval metrics; none, where nothing in the split has any weight.
+
+    In a pipeline the last stage alone has them.
 
     All ranks must call this.
 
@@ -89,7 +93,11 @@ def evaluate(
             )
             randomness.seed_device(micro_batch_seed, ranks.device)
             randomness.seed_host(micro_batch_seed)
-            found = evaluation(to_device(batch, ranks.device))
+            on_device = to_device(batch, ranks.device)
+            if pipeline is None:
+                found = evaluation(on_device)
+            else:
+                found = pipeline.evaluate(evaluation, on_device)
             for name, (total, weight) in found.items() if index < shard.counted else ():
                 total64 = torch.as_tensor(total).detach().to(ranks.device, torch.float64)
                 sums[name] = sums[name] + total64 if name in sums else total64

@@ -21,6 +21,7 @@ from lockstep.engine.checkpoints.state import TrainingState
 from lockstep.engine.data.fingerprint import Samples
 from lockstep.engine.data.loader import Batches, RunLength
 from lockstep.engine.model.precision import Precision
+from lockstep.engine.parallel.staged import StageParallel
 from lockstep.engine.parallel.tensor import TensorParallel
 from lockstep.engine.preflight.additivity_check import Checked
 from lockstep.engine.runtime.control import Control
@@ -136,11 +137,14 @@ class Step:
     control: Control
     tensor: TensorParallel | None = None
     """If ranks hold slices of the model."""
+    stage: StageParallel | None = None
+    """If ranks hold stages of the model."""
 
     @property
     def saves_together(self) -> bool:
         """True if rank 0 does not hold the whole state, so that all ranks save."""
-        return self.strategy.saves_together or self.tensor is not None
+        cut = self.tensor is not None or self.stage is not None
+        return self.strategy.saves_together or cut
 
 
 @dataclass(frozen=True)

@@ -332,7 +332,8 @@ class Trainer:
             report_plan(self._parts, plan, self._telemetry)
 
     def _evaluate(self) -> dict[str, float]:
-        strategy, dataset = self._parts.step.strategy, self._parts.data.items.splits.evaluation
+        strategy, stage = self._parts.step.strategy, self._parts.step.stage
+        dataset = self._parts.data.items.splits.evaluation
         assert dataset is not None
         assert self.plan.micro_batch_size is not None
         average_statistics(strategy.model, self._mesh.data)
@@ -344,7 +345,9 @@ class Trainer:
             seed=self.train.seed,
             workers=self.train.loader.workers,
             heartbeat=self._heartbeat,
+            pipeline=None if stage is None else stage.pipeline,
         )
+        found = self._mesh.from_last_stage(found)
         if not found and self._evaluates:
             self._telemetry.warn("no eval/loss: weight() is 0 for every sample of dataset('eval')")
         self._evaluates = bool(found)
@@ -371,6 +374,7 @@ class Trainer:
                 strategy,
                 parts.step.optimizer.inner,
                 tensor=parts.step.tensor,
+                stage=parts.step.stage,
                 held=held,
                 ends=ends,
                 final=final,

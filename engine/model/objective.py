@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from lockstep.domain.training import metrics
 from lockstep.engine.model import compiling
 from lockstep.engine.model.precision import NARROW, Precision
+from lockstep.engine.parallel.stages import StageEnd
 from lockstep.engine.runtime.errors import BadSpecError
 from lockstep.engine.task.interface import Batch, Task
 
@@ -54,6 +55,8 @@ class Objective(nn.Module):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the scaled objective and the unscaled sums.
 
+        A stage that is not the last returns the activation for the next one, and no sums.
+
         Parameters
         ----------
         batch : Batch
@@ -64,8 +67,11 @@ class Objective(nn.Module):
         penalize : bool
             True to add the penalty.
         """
-        with self.precision.autocast():
-            sums = as_terms(self._loss(batch, masked=not scales))
+        try:
+            with self.precision.autocast():
+                sums = as_terms(self._loss(batch, masked=not scales))
+        except StageEnd as end:
+            return end.activation, {}
         scaled = [term * (scales[name] if scales else 0.0) for name, term in sums.items()]
         objective = scaled[0] if len(scaled) == 1 else torch.stack(scaled).sum()
         if penalize and self.has_penalty:
@@ -80,9 +86,15 @@ class Objective(nn.Module):
         return objective, {name: term.detach() for name, term in sums.items()}
 
     def evaluate(self, batch: Batch) -> dict[str, tuple[Tensor, float]]:
-        """The task's sums and weights over one micro-batch of the eval split."""
-        with self.precision.autocast():
-            return self.task.evaluate(self.model, batch)
+        """The task's sums and weights over one micro-batch of the eval split.
+
+        Empty on a stage that is not the last.
+        """
+        try:
+            with self.precision.autocast():
+                return self.task.evaluate(self.model, batch)
+        except StageEnd:
+            return {}
 
     def _loss(self, batch: Batch, *, masked: bool) -> object:
         if masked or not self._compiled:

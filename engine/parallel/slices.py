@@ -83,20 +83,20 @@ def whole_of(
     else:
         held, own = value.parts, value.own
     if cut is None:
-        parts = tuple((layout.rank(RankPlace(0, copy, 0)), count) for copy, count in held)
+        parts = tuple((layout.rank(RankPlace(place.stage, copy, 0)), count) for copy, count in held)
         return Scattered(value.dtype, value.shape, parts, own if place.tensor == 0 else None)
     shape = cut.whole_shape(tuple(value.shape))
     if cut.dim == 0:
-        return Scattered(value.dtype, shape, _in_order(held, cut, layout), own)
+        return Scattered(value.dtype, shape, _in_order(held, cut, layout, place.stage), own)
     rows_of = dict(held)
     width = math.prod(value.shape[1:])
     if own is not None:
         rows = rows_of[place.copy] // width
         own = _by_rows(own.reshape(rows, -1), shape, cut, place.tensor, group)
-    return Scattered(value.dtype, shape, _by_copy(held, width, shape, layout), own)
+    return Scattered(value.dtype, shape, _by_copy(held, width, shape, layout, place.stage), own)
 
 
-def _in_order(held: Parts, cut: Cut, layout: RankLayout) -> Parts:
+def _in_order(held: Parts, cut: Cut, layout: RankLayout, stage: int) -> Parts:
     """Return the parts of a tensor whose rows are cut, in the order of the whole one.
 
     A rank's part of a block of rows is the intersection of the block with what it holds.
@@ -109,16 +109,18 @@ def _in_order(held: Parts, cut: Cut, layout: RankLayout) -> Parts:
             for copy, count in held:
                 common = min(at + count, (pack + 1) * block) - max(at, pack * block)
                 if common > 0:
-                    parts.append((layout.rank(RankPlace(0, copy, index)), common))
+                    parts.append((layout.rank(RankPlace(stage, copy, index)), common))
                 at += count
     return tuple(parts)
 
 
-def _by_copy(held: Parts, width: int, shape: tuple[int, ...], layout: RankLayout) -> Parts:
+def _by_copy(
+    held: Parts, width: int, shape: tuple[int, ...], layout: RankLayout, stage: int
+) -> Parts:
     """Return the parts of a tensor whose rows were divided over each tensor group."""
     whole = math.prod(shape[1:])
     return tuple(
-        (layout.rank(RankPlace(0, copy, index)), (stop - start) * whole)
+        (layout.rank(RankPlace(stage, copy, index)), (stop - start) * whole)
         for copy, count in held
         for index in range(layout.tensor)
         for start, stop in [part(count // width, layout.tensor, index)]

@@ -25,7 +25,9 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lockstep.engine.data.task_checks import require_dense
+from lockstep.engine.model.modes import evaluating
 from lockstep.engine.model.objective import as_terms
+from lockstep.engine.parallel.stages import StageEnd
 from lockstep.engine.runtime.device import to_device
 from lockstep.engine.state.inventory import Inventory
 from lockstep.engine.state.snapshot import Snapshot
@@ -199,6 +201,32 @@ class TrialTask:
         require_dense(self.model)
         return terms.detach().double()
 
+    def stage(self, piece: Piece) -> tuple[Tensor, Tensor]:
+        """Run the forward of one stage of a model, until :meth:`end`.
+
+        Returns its activation, or on the last stage the sum of the losses; and the losses of shape
+        (terms,), none before the last stage.
+        """
+        try:
+            terms = torch.stack(list(self._terms(piece).values()))
+            output, losses = terms.sum(), terms.detach().double()
+        except StageEnd as end:
+            output, losses = end.activation, torch.zeros(0)
+        self._masks.begin_backward()
+        return output, losses
+
+    def end(self) -> None:
+        """Put back what a stage has changed."""
+        self._masks.end()
+        self._put_back()
+
+    @torch.no_grad()
+    def evaluate(self, piece: Piece, inside: AbstractContextManager[object]) -> None:
+        """Call the evaluation of the task inside a context."""
+        with evaluating(self.model), inside:
+            self.task.evaluate(self.model, self._batch(piece))
+        self._put_back()
+
     def called(self, piece: Piece) -> Tensor:
         """Return the losses of shape (terms,) of a call whose changes of state stay."""
         try:
@@ -255,15 +283,17 @@ class TrialTask:
     def _terms(
         self, piece: Piece, inside: AbstractContextManager[object] | None = None
     ) -> dict[str, Tensor]:
-        # A copy, because a loss may change its batch.
-        batch = to_device(copy.deepcopy(piece.batch), self.device)
-        if not self._in_place:
-            batch = _mapped(batch, self.dtype)
+        batch = self._batch(piece)
         self._masks.begin_micro_batch(0, piece.position, piece.samples)
         with inside or nullcontext():
             terms = as_terms(self.task.loss(self.model, batch))
         self.names = tuple(terms)
         return terms
+
+    def _batch(self, piece: Piece) -> Batch:
+        # A copy, because a loss may change its batch.
+        batch = to_device(copy.deepcopy(piece.batch), self.device)
+        return batch if self._in_place else _mapped(batch, self.dtype)
 
     def held(self) -> Snapshot:
         """Return the state as it is now, to compare with and to put back."""

@@ -81,7 +81,7 @@ class Control:
     def __init__(self, mesh: Mesh, terms: int):
         self._ranks, self._terms = mesh.world, terms
         self._star = Star(mesh.world, sums=len(Flags()) + 2 * terms, maxima=1)
-        self._counts = mesh.counts
+        self._counts, self._counts_losses = mesh.counts, mesh.counts_losses
         """False on ranks whose samples another rank of the same copy counts."""
 
     def exchange(self, status: RankStatus) -> StepDecision:
@@ -89,8 +89,9 @@ class Control:
         flags, sums, next_weights, peak_bytes = status
         if self._ranks.world_size == 1:
             return StepDecision(flags, sums, next_weights, peak_bytes)
-        if not self._counts:
+        if not self._counts_losses:
             sums = torch.zeros_like(sums) if isinstance(sums, Tensor) else (0.0,) * self._terms
+        if not self._counts:
             next_weights = (0.0,) * self._terms
         numbers = [*map(float, flags), *next_weights]
         if isinstance(sums, Tensor):

@@ -110,6 +110,7 @@ class Inventory:
         self._unseen: Reasons = {}
         self._noted: Reasons = {}
         self._named: set[str] = set()
+        self._stand_ins: dict[str, Tensor] = {}
         self._built: dict[str, str] = {}
 
     def remember(self) -> None:
@@ -117,6 +118,10 @@ class Inventory:
         self._built = {
             name: mark_of(entry) for name, entry in self.walk().items() if entry.kind != OWN
         }
+
+    def cut(self, stand_ins: Mapping[str, Tensor]) -> None:
+        """From here on, these tensors stand for parameters that other ranks hold."""
+        self._stand_ins = dict(stand_ins)
 
     def walk(self) -> dict[str, Entry]:
         """Return all entries by name, in a fixed order."""
@@ -126,7 +131,8 @@ class Inventory:
         """Walk through everything; structures in ``at`` are taken as they were then."""
         walk = Walk(
             self._code,
-            own=_in_state_dict(self.model),
+            own=_in_state_dict(self.model)
+            | {id(each): name for name, each in self._stand_ins.items()},
             left_out=self._datasets,
             not_state=frozenset(self.task.not_state),
             contents=None if at is None else at.contents(),
@@ -258,6 +264,8 @@ class Inventory:
                     found.entries[name] = form_of(entry, walk, content)
                 except UnsavableError as error:
                     found.unsaved[name] = str(error)
+        flags = (f"{name}.requires_grad" for name in self._stand_ins)
+        found.constants |= {name: self._built[name] for name in flags if name in self._built}
         found.entries = with_tuples(found.entries, walk)
         return found
 

@@ -81,6 +81,11 @@ class StepState:
             self.watch(before.changes())
             before.put_back(keep=keep)
 
+    @property
+    def moving(self) -> list[str]:
+        """Names of what was seen to move."""
+        return sorted(self._moving)
+
     @contextmanager
     def unchanged(self) -> Iterator[None]:
         """Put back at the end what moves."""

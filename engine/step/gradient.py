@@ -96,7 +96,8 @@ class GradientStep:
     ):
         self._task, self._strategy, self._precision = task, strategy, precision
         self._model, self._ranks, self._seed = strategy.model, ranks, seed
-        self._tensor = tensor
+        # The ranks of a tensor group wait inside the forward, which cannot be drained.
+        self._tensor, self._drains = tensor, tensor is None and strategy.repeats
         self._on_device = is_accelerator(ranks.device)
         self.masks = Masks(strategy.model, seed=seed, device=ranks.device)
         """Masks of the model's ``lockstep.Dropout`` layers."""
@@ -144,19 +145,12 @@ class GradientStep:
                     parameter.grad = None
                 with arrivals(self._model) as arrived:
                     self._strategy.begin_reduction()
-                    self.masks.begin_micro_batch(0, 0, self._masked_samples)
-                    seen = self._guard.look()
-                    weights = self._inventory.weights_of_task()
-                    objective, sums = self._strategy.forward(batch, None, penalize=True)
-                    self._guard.require_unchanged(seen)
-                    self.masks.begin_backward()
-                    with without_gradients(weights):
-                        objective.backward()  # type: ignore[no-untyped-call]
+                    sums = self._masked_pass(batch)
                     complete = self._strategy.finish_reduction()
                 if not complete:
                     break
             self.draws_on_host = randomness.host_state() != before
-        self.terms = tuple(sums)
+        self.terms = sums
         weights_of(self._task.weight(masked), self.terms)
         self.masks.end()
         require_dense(self._model)
@@ -171,6 +165,18 @@ class GradientStep:
         if self._ranks.world_size > 1 and self._hook is None:
             self._hook = arrived[-1].register_post_accumulate_grad_hook(self._last_gradient)  # type: ignore[no-untyped-call]
         return complete
+
+    def _masked_pass(self, batch: Batch) -> tuple[str, ...]:
+        """Run forward and backward of a masked batch; return the terms of the loss."""
+        self.masks.begin_micro_batch(0, 0, self._masked_samples)
+        seen = self._guard.look()
+        weights = self._inventory.weights_of_task()
+        objective, sums = self._strategy.forward(batch, None, penalize=True)
+        self._guard.require_unchanged(seen)
+        self.masks.begin_backward()
+        with without_gradients(weights):
+            objective.backward()  # type: ignore[no-untyped-call]
+        return tuple(sums)
 
     def accumulate(
         self, batch: RankBatch, divisors: tuple[float, ...], timeline: Timeline
@@ -206,12 +212,9 @@ class GradientStep:
         try:
             self._run_micro_batches(batch, scales, timeline)
             reduced = strategy.finish_reduction()
-            if self._tensor is not None:
-                self._tensor.settle()
+            self._settle()
         except Exception as error:
-            # The ranks of a tensor group wait inside the forward, which cannot be drained.
-            repeats = strategy.repeats and self._tensor is None
-            if not repeats or reason_of(error) is not Reason.OUT_OF_MEMORY:
+            if not self._drains or reason_of(error) is not Reason.OUT_OF_MEMORY:
                 raise
             release(error)
             strategy.drain()
@@ -271,6 +274,11 @@ class GradientStep:
         self._on_last_gradient = partial(self._begin_to_wait, timeline)
         self._run_micro_batch(batch.step, len(others), last, scales, timeline, last=True)
         timeline.mark("communication" if self._ranks.world_size > 1 else "backward", then="data")
+
+    def _settle(self) -> None:
+        """Complete the gradient over the ranks of one copy of the model."""
+        if self._tensor is not None:
+            self._tensor.settle()
 
     def _factor(self, whole: float, own: float) -> float:
         """Return the factor of a term's sum before backward.

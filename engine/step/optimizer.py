@@ -25,6 +25,7 @@ from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.spec.optimizer import OptimizerClass
 from lockstep.domain.spec.train import Train
 from lockstep.engine.model.layout import require_agreement
+from lockstep.engine.parallel.staged import StageParallel
 from lockstep.engine.parallel.tensor import TensorParallel
 from lockstep.engine.runtime.control import Sums, numbers_of
 from lockstep.engine.runtime.device import is_accelerator
@@ -47,10 +48,14 @@ class Optimizer:
         *,
         steps: int,
         tensor: TensorParallel | None = None,
+        stage: StageParallel | None = None,
     ):
         self._train, self._strategy, self._steps = train, strategy, steps
-        self._tensor = tensor
-        groups = task.param_groups(strategy.model)
+        self._tensor, self._stage = tensor, stage
+        if stage is None:
+            groups = task.param_groups(strategy.model)
+        else:
+            groups = stage.groups(strategy.model)
         _check_groups(groups, strategy.model)
         # Each group's rate relative to the spec's; the schedule multiplies it.
         self._relative = [
@@ -91,8 +96,15 @@ class Optimizer:
                 section.name,
                 lambda groups: kernels.build(section, groups),
                 self._parameters,
-                "elements" if self._tensor else self._strategy.kind.optimizer_needs or "",
+                self._needs(),
             )
+
+    def _needs(self) -> str:
+        """Return the independence that the division of the work requires."""
+        if self._tensor is not None:
+            return "elements"
+        needs = self._strategy.kind.optimizer_needs or ""
+        return needs or ("parameters" if self._stage is not None else "")
 
     def make_state(self) -> None:
         """Let a class that makes its state in the first step do so, to measure its memory.
@@ -120,6 +132,9 @@ class Optimizer:
         share : float
             This rank's part of the whole batch's weight, 0..1.
         """
+        if self._stage is not None:
+            whole = self._stage.norm(self._parameters, self._parameters[0].dtype)
+            return Norm(whole, whole)
         if self._tensor is not None:
             found = self._strategy.norm(self._tensor.counted(self._parameters), share)
             whole = self._tensor.norm(found.whole, self._parameters[0].dtype)

@@ -38,6 +38,7 @@ from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.training.layout import RankLayout
 from lockstep.engine.runtime.device import is_accelerator, module_of
 from lockstep.engine.runtime.errors import BadSpecError, EngineError
+from lockstep.engine.runtime.mesh import Mesh
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.task.dropout import COLUMN
 
@@ -73,6 +74,8 @@ class ReplicaCheck:
             (),
             (),
         )
+        self._first_rank = 0
+        """First of the ranks that are compared, among all."""
         self._slices: Tensor | None = None
         """True for each parameter of which ranks hold slices; None if there is none."""
         self._slice_of: list[int] = [0] * ranks.world_size
@@ -163,6 +166,14 @@ class ReplicaCheck:
         self._slices = torch.tensor([name in names for name in self._names])
         self._slice_of = [layout.place(rank).tensor for rank in range(layout.world_size)]
 
+    def of_stage(self, model: nn.Module, mesh: Mesh) -> None:
+        """From here on, compare the ranks of one stage of a pipeline, which hold its parameters."""
+        assert mesh.stage is not None, "of a pipeline"
+        self._ranks, self._active = mesh.stage, self._active and mesh.stage.world_size > 1
+        self._first_rank = mesh.world.rank - mesh.stage.rank
+        self._names, self._parameters = zip(*model.named_parameters(), strict=True)
+        self._slice_of = [0] * mesh.stage.world_size
+
     def stand_down(self) -> None:
         """From here on ranks hold different parts of the model: there is nothing to compare."""
         self._active = False
@@ -204,7 +215,8 @@ class ReplicaCheck:
             if (differing := self._differing(index, column))
         ]
         more = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
-        return f"{odd[0][0]}{more} differs, {_who(odd[0][1])}"
+        where = {self._first_rank + rank: value for rank, value in odd[0][1].items()}
+        return f"{odd[0][0]}{more} differs, {_who(where)}"
 
     def _differing(self, index: int, column: list[int]) -> dict[int, int]:
         """Return the first ranks that should have one value of a parameter and do not."""

@@ -145,6 +145,13 @@ class Strategy:
             self._used_so_far = self._have_gradients()
         return nullcontext()
 
+    def reduce_next(self) -> None:
+        """Let the next backward reduce the gradient of the step.
+
+        Called in a pipeline, whose forwards all run as those of micro-batches that are not the
+        last: a later backward would begin the reduction too early.
+        """
+
     def begin_reduction(self, *, counted: bool = False) -> None:  # noqa: ARG002 - for overrides
         """Begin a step. Reductions launched after this call belong to it.
 

@@ -66,6 +66,10 @@ class DDP(Strategy):
         usual = super().micro_batch(last=last, empty=empty)
         return usual if last or self._reducer is None else self._reducer.ddp.no_sync()
 
+    def reduce_next(self) -> None:
+        if self._reducer is not None:
+            self._reducer.reduce_next()
+
     def begin_reduction(self, *, counted: bool = False) -> None:
         super().begin_reduction(counted=counted)
         if self._reducer is not None:

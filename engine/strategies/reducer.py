@@ -72,6 +72,11 @@ class Reducer:
         result: Forward = self.ddp(batch, scales, penalize=penalize)
         return result
 
+    def reduce_next(self) -> None:
+        """Let the next backward reduce, though all forwards ran inside ``no_sync``."""
+        self.ddp.reducer.prepare_for_forward()
+        self.ddp.reducer.prepare_for_backward([])
+
     def begin(self) -> None:
         """Begin a step. Buckets launched after this call belong to it."""
         self._launched_before = self._group_operations()

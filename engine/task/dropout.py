@@ -267,6 +267,14 @@ class Masks:
         for layer in self._layers:
             layer._uses[0] = 0
 
+    def begin_backward_of(self, step: int, position: int, samples: int) -> None:
+        """Layers that run from here on are recomputed for an earlier micro-batch."""
+        uses = [layer._uses[0] for layer in self._layers]
+        self.begin_micro_batch(step, position, samples)
+        for layer, used in zip(self._layers, uses, strict=True):
+            layer._uses[0] = used
+        self.begin_backward()
+
     def begin_backward(self) -> None:
         """Mark the end of forward: layers that run from here on are recomputed."""
         self._current.backward = True

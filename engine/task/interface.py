@@ -149,6 +149,15 @@ class Task:
         """
         return {}
 
+    def pipeline_stages(self, model: nn.Module) -> list[nn.Module]:  # noqa: ARG002 - for overrides
+        """Modules that stages share under ``train.parallel.pipeline``, in the order of the forward.
+
+        Each takes one tensor, the result of the one before, and returns one. Stages hold equally
+        many, the first ones one more; with as many modules as stages, each stage holds one. By
+        default, the elements of the model's largest ``nn.ModuleList``.
+        """
+        return []
+
     def param_groups(self, model: nn.Module) -> list[dict[str, Any]]:
         """Parameter groups for the optimizer.
 

@@ -29,6 +29,9 @@ def test_every_rank_has_its_place_and_groups(copies: int, tensor: int, pipeline:
     for groups, same in (
         (layout.tensor_groups(), lambda place: (place.stage, place.copy)),
         (layout.data_groups(), lambda place: (place.stage, place.tensor)),
+        (layout.stage_groups(), lambda place: place.stage),
+        (layout.copy_groups(), lambda place: place.copy),
+        (layout.lines(), lambda place: (place.copy, place.tensor)),
     ):
         assert sorted(rank for group in groups for rank in group) == list(range(len(places)))
         for group in groups:
@@ -37,6 +40,9 @@ def test_every_rank_has_its_place_and_groups(copies: int, tensor: int, pipeline:
             ] == [*group]
     counting = [places[rank].copy for rank in range(len(places)) if layout.counts(rank)]
     assert counting == list(range(copies)), "one rank of each copy"
+    ends = [places[rank] for rank in range(len(places)) if layout.counts_losses(rank)]
+    assert ends == [RankPlace(pipeline - 1, copy, 0) for copy in range(copies)]
+    assert layout.lines((0,)) == [(rank,) for rank in layout.stage_groups()[0]]
 
 
 @pytest.mark.parametrize(("world_size", "tensor"), [(3, 2), (1, 2), (6, 4)])
@@ -79,6 +85,7 @@ def refusals(resources: dict[str, Any], **train: Any) -> list[str]:
 
 
 TWO = {"tensor": 2}
+STAGES: dict[str, Any] = {"parallel": {"pipeline": 2}}
 
 
 @pytest.mark.parametrize(
@@ -96,6 +103,16 @@ TWO = {"tensor": 2}
         ({"gpus": 2}, {"parallel": TWO, "batch": {"size": 8}}, "/train/batch/micro_size: "),
         ({"gpus": 3}, {"parallel": {"tensor": 3}}, "cuts heads (4) of causal_lm into 3 unequal parts"),
         ({"gpus": 2}, {"parallel": TWO, "task": "image_classification"}, "has no tensor plan"),
+        ({"gpus": 3}, STAGES, "model is whole, got 3 → request 2 or 4 gpus"),
+        ({"gpus": 4}, {"parallel": {"tensor": 2, "pipeline": 2}}, "both cuts together are not"),
+        ({"gpus": 2}, STAGES | {"strategy": {"name": "zero1"}}, "zero1 is not available yet"),
+        ({"gpus": 2}, STAGES | {"strategy": {"name": "data_parallel"}}, "needs the whole model"),
+        ({"gpus": 2}, STAGES | {"strategy": {"static_graph": True}}, "/train/strategy/static_"),
+        ({"gpus": 2}, STAGES | {"strategy": {"compression": "powersgd"}, "steps": 300}, "/compr"),
+        ({"gpus": 2}, STAGES | {"compile": True}, "/train/compile: "),
+        ({"gpus": 2}, STAGES | {"batch": {"size": 8}}, "/train/batch/micro_size: "),
+        ({"gpus": 2}, STAGES | {"task": "image_classification"}, "has no blocks"),
+        ({"gpus": 3}, {"parallel": {"pipeline": 3}, "task_args": {"layers": 2}}, "has 2 (layers)"),
     ],
 )  # fmt: skip
 def test_a_cut_that_cannot_be_is_refused_with_the_numbers(
@@ -148,6 +165,8 @@ def test_refused_numbers_of_devices_name_the_nearest_that_are_not(
         ({"gpus": 2}, {"parallel": TWO, "strategy": {"compression": "bf16"}}),
         ({"gpus": 8}, {"parallel": TWO, "strategy": {"name": "fsdp", "shard": 2}}),
         ({"gpus": 4}, {"parallel": TWO, "strategy": {"name": "fsdp", "shard": 4}}),
+        ({"gpus": 4}, STAGES | {"strategy": {"name": "manual"}}),
+        ({"gpus": 2}, STAGES | {"strategy": {"compression": "bf16"}}),
     ],
 )
 def test_other_layouts_are_accepted(resources: dict[str, Any], train: dict[str, Any]) -> None:
@@ -164,14 +183,15 @@ def test_copies_that_do_not_divide_into_shards_are_refused(pipeline: int | None)
             "batch/size": 64,
         }
         if copies <= 3 or copies % 3 == 0:
-            assert refusals({"gpus": copies * unit}, **train) == []
+            found = refusals({"gpus": copies * unit}, **train)
+            assert not any("/resources/gpus" in each for each in found)
             continue
         with pytest.raises(ValidationError) as seen:
             refusals({"gpus": copies * unit}, **train)
-        found = str(seen.value.errors()[0])
-        assert f"is 3, and {copies} copies on {copies * unit} ranks ({unit} each)" in found
+        error = str(seen.value.errors()[0])
+        assert f"is 3, and {copies} copies on {copies * unit} ranks ({unit} each)" in error
         below = copies // 3 * 3
-        assert f"request {below * unit} or {(below + 3) * unit} gpus" in found
+        assert f"request {below * unit} or {(below + 3) * unit} gpus" in error
 
 
 def test_the_copies_of_the_model_share_the_batch() -> None:
@@ -180,3 +200,12 @@ def test_the_copies_of_the_model_share_the_batch() -> None:
     assert (
         plan.sentence() == "64 = 2 copies × 8 samples × 4 accumulation steps on 4 ranks, tensor 2"
     )
+
+
+def test_the_plan_shows_the_bubble_of_a_pipeline() -> None:
+    plan = plan_of(spec({"gpus": 8}, parallel={"tensor": 2, "pipeline": 2}))
+    assert plan is not None
+    assert plan.sentence().endswith(
+        "4 accumulation steps on 8 ranks, tensor 2, pipeline 2 (bubble 20%)"
+    )
+    assert plan.copies == 2

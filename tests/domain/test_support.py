@@ -15,7 +15,6 @@ from tests.domain.documents import changed, train_document
 # pointer: (requested value, words of the refusal, a value that requests nothing)
 LATER: dict[str, tuple[Any, str, Any]] = {
     "/resources/gpus": ({"min": 1, "max": 2}, "elastic jobs", 2),
-    "/train/parallel/pipeline": (2, "pipeline stages", 1),
     "/secrets": (["TOKEN"], "secrets", []),
 }
 

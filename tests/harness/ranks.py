@@ -40,6 +40,8 @@ from tests.harness.processes import free_port, until
 SIZE = 4
 START_SECONDS = 120.0
 CASE_SECONDS = 120.0
+GROUPS_MAX = 1_000
+"""Groups that a case makes, at most."""
 START = "import sys; from tests.harness.ranks import fork; fork(sys.argv[1], sys.argv[2], int(sys.argv[3]))"
 HEAVY = (
     "torch._dynamo",
@@ -57,7 +59,7 @@ class Pool:
 
     def __init__(self, folder: Path, size: int = SIZE):
         self._folder, self._size = folder, size
-        self._starts = 0
+        self._starts = self._cases = 0
         self._start()
 
     def _start(self) -> None:
@@ -86,8 +88,9 @@ class Pool:
     def run(self, function: Callable[..., Any], *arguments: Any, world_size: int) -> list[Any]:
         """Run ``function(ranks, *arguments)`` on the first ``world_size`` ranks; return their
         results in rank order."""
+        self._cases += 1
         for rank in range(world_size):
-            send(self._connections[rank], (function, arguments, world_size))
+            send(self._connections[rank], (function, arguments, world_size, self._cases))
         results = []
         for rank in range(world_size):
             if not self._connections[rank].poll(CASE_SECONDS):
@@ -172,6 +175,7 @@ def fork(address: str, store: str, size: int) -> None:
 def serve(address: str, rank: int, store: str, count: int) -> None:
     """Run the child's side: one rank."""
     import torch.distributed as dist
+    from torch.distributed import distributed_c10d
 
     from lockstep.engine.runtime.ranks import Ranks
 
@@ -184,7 +188,9 @@ def serve(address: str, rank: int, store: str, count: int) -> None:
     with Client(address, family="AF_UNIX") as connection:
         send(connection, rank)
         while (message := receive(connection)) is not None:
-            function, arguments, world_size = message
+            function, arguments, world_size, number = message
+            # Names of further groups are counted in each process, and cases run on some of them.
+            distributed_c10d._world.group_count = GROUPS_MAX * number
             group = groups.get(world_size)
             ranks = Ranks(
                 rank=rank,

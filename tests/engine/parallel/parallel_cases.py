@@ -19,6 +19,7 @@ from lockstep.engine.data.loader import Batches
 from lockstep.engine.loop.trainer import Trainer
 from lockstep.engine.parallel.collectives import TensorGroup
 from lockstep.engine.parallel.cut import cut_model
+from lockstep.engine.parallel.staged import StageParallel
 from lockstep.engine.parallel.tensor import TensorParallel
 from lockstep.engine.preflight import additivity_check, uncut
 from lockstep.engine.preflight.additivity_check import Checked
@@ -26,9 +27,11 @@ from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.runtime.mesh import Mesh, mesh_of
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.step.replicas import ReplicaCheck
+from lockstep.engine.step.staged import StagedGradientStep
+from lockstep.engine.strategies.ddp import DDP
 from lockstep.engine.task.dropout import Dropout
 from lockstep.engine.task.interface import Task
-from tests.engine.parallel.small_lm import ITEMS, PLAN, initial, item, loss_of
+from tests.engine.parallel.small_lm import ITEMS, PLAN, deep, initial, item, loss_of
 
 Mutate = Callable[[], contextlib.AbstractContextManager[None]]
 
@@ -68,6 +71,121 @@ class SmallTask(Task):
         return loss_of(model, batch[1], batch[2])
 
 
+class Deep(SmallTask):
+    """Has a block for each of four stages."""
+
+    def __init__(self, *, tied: bool = True):
+        super().__init__()
+        self.tied = tied
+
+    def model(self) -> nn.Module:
+        return deep(Dropout, tied=self.tied)
+
+
+class TwoCalls(Deep):
+    """Calls the model twice in a micro-batch."""
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        return super().loss(model, batch) + 0 * super().loss(model, batch)
+
+
+class Penalized(Deep):
+    def penalty(self, model: nn.Module) -> Tensor:
+        return model.get_parameter("position.weight").square().sum()
+
+
+class Counting(Deep):
+    """Counts in its forward."""
+
+    def model(self) -> nn.Module:
+        model = super().model()
+        block: Any = model.get_submodule("blocks.1")
+        block.register_buffer("seen", torch.zeros(()))
+
+        def count(*_: object) -> None:
+            block.seen += 1
+
+        block.register_forward_hook(count)
+        return model
+
+
+class Half(Deep):
+    """Does not train what comes before its last block."""
+
+    def model(self) -> nn.Module:
+        model = super().model()
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(name.startswith(("blocks.4", "token", "head")))
+        return model
+
+
+class Shallow(SmallTask):
+    """Has a block too few for three stages."""
+
+
+class OddBlocks(Deep):
+    """Has blocks that return a tuple, or take a second activation."""
+
+    def __init__(self, odd: str):
+        super().__init__()
+        self.odd = odd
+
+    def model(self) -> nn.Module:
+        return Odd(self.odd).double()
+
+
+class OddBlock(nn.Module):
+    def __init__(self, odd: str):
+        super().__init__()
+        self.layer, self.odd = nn.Linear(16, 16), odd
+
+    def forward(self, x: Tensor, first: Tensor) -> Any:
+        found = self.layer(x) + first * 0.5
+        return (found,) if self.odd == "tuple" else found
+
+
+class Odd(nn.Module):
+    def __init__(self, odd: str):
+        super().__init__()
+        self.odd = odd
+        self.token, self.head = nn.Embedding(12, 16), nn.Linear(16, 12)
+        blocks = [OddBlock(odd) for _ in range(2)]
+        self.blocks = nn.ModuleDict({"a": blocks[0]}) if odd == "dict" else nn.ModuleList(blocks)
+        self.shift = nn.Parameter(torch.full((16,), 0.1))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.token(tokens)
+        first = x if self.odd == "skip" else torch.zeros_like(x)
+        if self.odd == "carried":  # Computed before the blocks, and used behind them.
+            first = (x * self.shift).detach()
+        for block in self.blocks if self.odd != "dict" else self.blocks.values():
+            x = block(x, first)
+            x = x[0] if self.odd == "tuple" else x
+        return self.head(x + self.shift)
+
+
+class Chain(Deep):
+    """Names its blocks itself: the first stage has one, the last one four."""
+
+    def pipeline_stages(self, model: nn.Module) -> list[nn.Module]:
+        return [model.get_submodule("blocks.0"), model.get_submodule("tail")]
+
+    def model(self) -> nn.Module:
+        return Tailed()
+
+
+class Tailed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        whole = deep(Dropout)
+        self.token, self.position, self.head = whole.token, whole.position, whole.head
+        self.blocks, self.tail = whole.blocks[:1], nn.Sequential(*whole.blocks[1:])
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.token(tokens) + self.position(torch.arange(tokens.shape[1]))
+        return self.head(self.tail(self.blocks[0](x)))
+
+
 class Drawing(SmallTask):
     """Has torch's dropout inside its cut MLP."""
 
@@ -84,13 +202,13 @@ def train(
 ) -> list[list[int]]:
     """Run the engine once; return the ids of each micro-batch of the training."""
     spec = Train.model_validate({"task": "own.py:SmallTask", "task_args": {}, **settings})
-    tensor = spec.parallel.tensor_size
     plan = BatchPlan(
         batch_size=spec.batch.size,
         micro_batch_size=spec.batch.micro_size,
         accumulation_steps=1,
         world_size=ranks.world_size,
-        tensor=tensor,
+        tensor=spec.parallel.tensor_size,
+        pipeline=spec.parallel.stages,
     ).settled(spec.batch.micro_size)
     folder.mkdir(parents=True, exist_ok=True)
     task = task or SmallTask()
@@ -169,6 +287,34 @@ def norm_of_every_rank() -> Iterator[None]:
 def weights_of_every_rank() -> Iterator[None]:
     """Count the weights and losses of a copy once per rank."""
     with mock.patch.object(Mesh, "counts", True):
+        yield
+
+
+@contextlib.contextmanager
+def no_sum_of_tied_weights() -> Iterator[None]:
+    with mock.patch.object(StageParallel, "settle", return_value=None):
+        yield
+
+
+@contextlib.contextmanager
+def last_forward_outside_no_sync() -> Iterator[None]:
+    """Let the last forward announce the reduction, as a plain loop does."""
+    run, mode, arm = StagedGradientStep._run_micro_batches, DDP.micro_batch, DDP.reduce_next
+    left = [-1]
+
+    def counting(self: Any, batch: Any, *rest: Any) -> None:
+        left[0] = len(batch.micro_batches)
+        run(self, batch, *rest)
+
+    def plain(self: Any, *, last: bool, empty: bool = False) -> Any:
+        left[0] -= 1
+        return mode(self, last=last or left[0] == 0, empty=empty)
+
+    with (
+        mock.patch.object(StagedGradientStep, "_run_micro_batches", counting),
+        mock.patch.object(DDP, "micro_batch", plain),
+        mock.patch.object(DDP, "reduce_next", lambda self: left[0] < 0 and arm(self)),
+    ):
         yield
 
 

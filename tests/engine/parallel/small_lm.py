@@ -52,12 +52,13 @@ class Block(nn.Module):
 
 
 class SmallLM(nn.Module):
-    def __init__(self, drop: Callable[[float], nn.Module]):
+    def __init__(self, drop: Callable[[float], nn.Module], *, blocks: int = 2, tied: bool = True):
         super().__init__()
         self.token, self.position = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(CONTEXT, WIDTH)
-        self.blocks = nn.ModuleList(Block(drop) for _ in range(2))
+        self.blocks = nn.ModuleList(Block(drop) for _ in range(blocks))
         self.head = nn.Linear(WIDTH, VOCABULARY, bias=False)
-        self.head.weight = self.token.weight
+        if tied:
+            self.head.weight = self.token.weight
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.token(tokens) + self.position(torch.arange(tokens.shape[1]))
@@ -69,6 +70,11 @@ class SmallLM(nn.Module):
 def initial(drop: Callable[[float], nn.Module]) -> SmallLM:
     torch.manual_seed(7)
     return SmallLM(drop).double()
+
+
+def deep(drop: Callable[[float], nn.Module], *, tied: bool = True) -> SmallLM:
+    torch.manual_seed(7)
+    return SmallLM(drop, blocks=5, tied=tied).double()
 
 
 def item(index: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -117,6 +117,15 @@ def test_a_model_of_a_library_trains_as_a_plain_loop(
     check(observed(tmp_path), reference(settings, 3, batches, build))
 
 
+@pytest.mark.parametrize("family", ["causal_lm", "llama tied", "qwen3", "gpt2"])
+def test_a_model_of_a_library_trains_in_stages(pool: Pool, tmp_path: Path, family: str) -> None:
+    settings = SETTINGS | {"steps": 4, "parallel": {"pipeline": 2}}
+    seen = pool.run(train, family, settings, tmp_path, world_size=2)
+    assert seen[0] == seen[1]
+    batches = batches_of(seen[:1], sizes(settings), 1)
+    check(observed(tmp_path), reference(settings, 3, batches, lambda: model_of(family)))
+
+
 def messages(ranks: Ranks, family: str) -> int:
     """Return the sums over a tensor group in one forward and backward."""
     task, model = FamilyTask(family), model_of(family)

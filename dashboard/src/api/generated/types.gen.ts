@@ -151,6 +151,10 @@ export type BatchPlan = {
      */
     tensor?: number;
     /**
+     * Pipeline
+     */
+    pipeline?: number;
+    /**
      * Steps
      */
     steps?: number | null;
@@ -3075,7 +3079,9 @@ export type Parallel = {
     /**
      * Pipeline
      *
-     * Stages that share the layers of one copy of the model. Null keeps one.
+     * Stages that share the layers of one copy of the model: each holds some blocks, and passes
+     * activations on. The copies, ``gpus`` / (``tensor`` × ``pipeline``), share the batch. Null keeps
+     * one.
      */
     pipeline?: number | null;
 };
@@ -3946,6 +3952,10 @@ export type BatchPlanWritable = {
      * Tensor
      */
     tensor?: number;
+    /**
+     * Pipeline
+     */
+    pipeline?: number;
     /**
      * Steps
      */

@@ -1,0 +1,184 @@
+"""Division of a model into stages, and its check against the whole one, before the first step.
+
+One forward of a copy in float64 shows the order of the blocks and the stages that use each
+parameter. Then the copy is reduced to this rank's stage, and the stages compute the gradient of the
+same sample together. Every rank compares the gradients that it holds, the last stage the loss, too.
+A block that passes on more than one activation is found here.
+
+Not here: the stages (``engine.parallel.stages``), layers that are cut (``engine.preflight.uncut``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from lockstep.engine.data.fetching import seeded_sample
+from lockstep.engine.model.normalization import masked_samples
+from lockstep.engine.parallel.links import Links
+from lockstep.engine.parallel.pipeline import Pipeline, key_of
+from lockstep.engine.parallel.staged import sum_gradients
+from lockstep.engine.parallel.stages import (
+    Observed,
+    StagePlan,
+    blocks_of,
+    cut_stage,
+    observed,
+    require_chain,
+)
+from lockstep.engine.preflight import chosen_samples
+from lockstep.engine.preflight.trial_task import Piece, TrialTask, divided
+from lockstep.engine.preflight.uncut import GRADIENT, NOISE
+from lockstep.engine.runtime import randomness
+from lockstep.engine.runtime.errors import BadSpecError
+from lockstep.engine.runtime.mesh import Mesh
+from lockstep.engine.task.interface import Task
+
+_HOST = torch.device("cpu")
+
+
+class _Whole(NamedTuple):
+    """Result of the whole model."""
+
+    losses: Tensor
+    gradients: Mapping[str, Tensor | None]
+
+
+def stages_of(
+    task: Task,
+    model: nn.Module,
+    dataset: Dataset[Any],
+    mesh: Mesh,
+    *,
+    evaluates: bool,
+    size: int,
+    seed: int,
+) -> StagePlan:
+    """Divide a model into stages, and refuse stages that compute something else.
+
+    All ranks must call this.
+
+    Parameters
+    ----------
+    task : Task
+    model : nn.Module
+        Whole; it is not changed.
+    dataset : Dataset
+        The train split.
+    mesh : Mesh
+    evaluates : bool
+        True if the run evaluates.
+    size : int
+        Length of the dataset.
+    seed : int
+        The job's.
+
+    Raises
+    ------
+    EngineError
+        ``bad_spec``.
+    """
+    ranks, stages = mesh.world, mesh.layout.pipeline
+    with randomness.unchanged_generators(next(model.parameters()).device):
+        scanned = chosen_samples.scan(task, dataset, size=size, seed=seed)
+        weighty = [each.index for each in scanned if each.has_weight]
+        index = ranks.from_first(weighty[0] if weighty else scanned[0].index)
+        sample = seeded_sample(dataset, index, seed=seed)
+        trial = TrialTask(task, model, torch.float64, seed=seed)
+        count = masked_samples(model)
+        (piece,) = divided(trial.task, [sample] * count, [count])
+        trial.begin(piece)
+        plan = _plan(task, model, trial, piece, stages, evaluates=evaluates)
+        if len(set(map(str, ranks.gather([list(plan.blocks), sorted(plan.holders.items())])))) > 1:
+            raise BadSpecError("parallel.pipeline: ranks divide the model differently")
+        whole = _Whole(trial.add(piece), {name: p.grad for name, p in trial.trained.items()})
+        trial.forget()
+        wrong = _difference(trial, piece, plan, mesh, whole)
+        trial.close()
+    found = next(filter(None, ranks.gather(wrong)), "")
+    if found:
+        raise BadSpecError(f"with pipeline {stages} {found}")
+    return plan
+
+
+def _plan(
+    task: Task, model: nn.Module, trial: TrialTask, piece: Piece, stages: int, *, evaluates: bool
+) -> StagePlan:
+    blocks = blocks_of(model, task.pipeline_stages(model))
+    seen = Observed()
+    trial.terms(piece, observed(trial.model, blocks, seen))
+    plan = StagePlan.of(trial.model, blocks, stages, seen)
+    if evaluates:
+        seen = Observed()
+        trial.evaluate(piece, observed(trial.model, blocks, seen))
+        require_chain(blocks, seen, where="evaluate()")
+    return plan
+
+
+def _difference(
+    trial: TrialTask,
+    piece: Piece,
+    plan: StagePlan,
+    mesh: Mesh,
+    whole: _Whole,
+) -> str:
+    """Return the first difference of this rank's stage in words; empty if there is none."""
+    assert mesh.line is not None, "of a pipeline"
+    index = mesh.place.stage
+    stage = cut_stage(trial.model, plan, index, _HOST)
+    trial.restart()
+    pipeline = Pipeline(stage, Links(mesh.line, index, plan.stages, _HOST))
+    losses: list[Tensor] = []
+
+    def compute() -> Tensor:
+        output, found = trial.stage(piece)
+        losses.append(found)
+        return output
+
+    key = key_of(piece.batch, trains=True)
+    try:
+        pipeline.step(1, lambda _: (key, compute), lambda _, run: run())
+    finally:
+        trial.end()
+    held = dict(trial.model.named_parameters())
+    for stages in plan.tied:
+        group = mesh.groups_of_stages(stages, on_host=True)
+        if group is not None:
+            sum_gradients(
+                [held[name] for name, each in plan.holders.items() if each == stages], group
+            )
+    return _worst(held, whole) or (_other_loss(losses[0], whole.losses) if stage.last else "")
+
+
+def _worst(held: Mapping[str, nn.Parameter], whole: _Whole) -> str:
+    """Return the parameter whose gradient differs most in words; empty if none does."""
+    gradients = {name: each for name, each in whole.gradients.items() if each is not None}
+    total = float(torch.stack([each.norm() for each in gradients.values()]).norm())
+    if not torch.isfinite(whole.losses).all() or not total < float("inf"):
+        return ""
+    wrong: list[tuple[float, str]] = []
+    for name in held.keys() & gradients.keys():
+        gradient, found = gradients[name], held[name].grad
+        found = torch.zeros_like(gradient) if found is None else found
+        size, off = float(gradient.norm()), float((found - gradient).norm())
+        if off > GRADIENT * size + NOISE * total:
+            wrong.append((off / (size or total), name))
+    if not wrong:
+        return ""
+    more = f" ({len(wrong)} parameters differ)" if len(wrong) > 1 else ""
+    return (
+        f"the gradient of {max(wrong)[1]} is not that of the whole model{more}: a block may pass "
+        "on more than one tensor, or use what an earlier one computed; set pipeline to null, or "
+        "define pipeline_stages(self, model) in the task"
+    )
+
+
+def _other_loss(found: Tensor, expected: Tensor) -> str:
+    if not torch.isfinite(expected).all() or torch.allclose(found, expected, rtol=GRADIENT, atol=0):
+        return ""
+    ratio = float(found.sum() / expected.sum())
+    return f"the loss of a sample is {ratio:.6g} times that of the whole model"

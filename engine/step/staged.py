@@ -1,0 +1,152 @@
+"""The gradient of one batch on one stage of a pipeline.
+
+All forwards run as those of micro-batches that are not the last. The last backward reduces the
+gradient, because the strategy is told so before it. Nothing that a forward changes by itself could
+be put back in order, so models with such state are refused.
+
+Not here: the order of forwards and backwards (``engine.parallel.pipeline``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from lockstep.engine.data.loader import RankBatch
+from lockstep.engine.parallel.pipeline import key_of
+from lockstep.engine.parallel.staged import StageParallel
+from lockstep.engine.runtime.device import to_device
+from lockstep.engine.runtime.errors import BadSpecError, listed
+from lockstep.engine.runtime.timeline import Timeline
+from lockstep.engine.step.gradient import Accumulated, GradientStep
+from lockstep.engine.step.requirements import without_gradients
+from lockstep.engine.task.interface import Batch
+
+
+class StagedGradientStep(GradientStep):
+    """Runs the micro-batches of one stage.
+
+    Parameters
+    ----------
+    stage : StageParallel
+    arguments, more
+        Those of :class:`GradientStep`.
+    """
+
+    def __init__(self, *arguments: Any, stage: StageParallel, **more: Any):
+        super().__init__(*arguments, **more)
+        self._stage, self._pipeline = stage, stage.pipeline
+        # The other stages wait for an activation or a gradient.
+        self._drains = False
+
+    def warm_up(self, masked: Batch, *, keep: frozenset[str] = frozenset()) -> bool:
+        complete = super().warm_up(masked, keep=keep)
+        found = self._stage.gather([self.state.moving, self.draws_on_host])
+        moving = sorted({name for names, _ in found for name in names})
+        if moving:
+            raise BadSpecError(
+                f"parallel.pipeline: a forward changes {listed(moving)}, which stages do not "
+                "support yet: set pipeline to null",
+            )
+        self.draws_on_host = any(draws for _, draws in found)
+        return complete
+
+    def accumulate(
+        self, batch: RankBatch, divisors: tuple[float, ...], timeline: Timeline
+    ) -> Accumulated:
+        found = super().accumulate(batch, divisors, timeline)
+        if not found.reduced:
+            raise BadSpecError(
+                "parallel.pipeline: a micro-batch did not use every trainable parameter, and "
+                "stages do not support conditional models yet: set pipeline to null",
+            )
+        return found
+
+    def _masked_pass(self, batch: Batch) -> tuple[str, ...]:
+        terms: list[str] = []
+        weights = self._inventory.weights_of_task()
+
+        def compute() -> Tensor:
+            self.masks.begin_micro_batch(0, 0, self._masked_samples)
+            seen = self._guard.look()
+            with self._strategy.micro_batch(last=False):
+                objective, sums = self._strategy.forward(batch, None, penalize=False)
+            self._guard.require_unchanged(seen)
+            terms[:] = sums
+            return objective
+
+        def backward(_: int, run: Callable[[], None]) -> None:
+            self.masks.begin_backward()
+            self._strategy.reduce_next()
+            with without_gradients(weights):
+                run()
+
+        key = key_of(batch, trains=True)
+        self._pipeline.step(1, lambda _: (key, compute), backward)
+        lacking = [
+            name
+            for name, parameter in self._model.named_parameters()
+            if parameter.requires_grad and parameter.grad is None
+        ]
+        unused = [name for names in self._stage.gather(lacking) for name in names]
+        if unused:
+            raise BadSpecError(
+                f"parallel.pipeline: a sample does not use {listed(unused)}, and stages do not "
+                "support conditional models yet: freeze it with requires_grad_(False), or set "
+                "pipeline to null",
+            )
+        return tuple(self._stage.of_last_stage(terms))
+
+    def _run_micro_batches(
+        self, batch: RankBatch, scales: Mapping[str, float], timeline: Timeline
+    ) -> None:
+        micro_batches, step = batch.micro_batches, batch.step
+
+        def forward(index: int) -> tuple[Hashable, Callable[[], Tensor]]:
+            micro_batch = micro_batches[index]
+            on_device = to_device(micro_batch.batch, self._ranks.device)
+            self._seed_micro_batch(step, index)
+            self.masks.begin_micro_batch(
+                step, micro_batch.position, micro_batch.samples or self._masked_samples
+            )
+
+            def compute() -> Tensor:
+                empty = not micro_batch.samples
+                with self._strategy.micro_batch(last=False, empty=empty):
+                    found = self._objective(on_device, {} if empty else scales)
+                timeline.mark("forward", then="backward")
+                return found
+
+            return key_of(on_device, trains=True), compute
+
+        def backward(index: int, run: Callable[[], None]) -> None:
+            micro_batch, last = micro_batches[index], index == len(micro_batches) - 1
+            self.masks.begin_backward_of(
+                step, micro_batch.position, micro_batch.samples or self._masked_samples
+            )
+            if last:
+                self._on_last_gradient = lambda: timeline.mark("backward", then="communication")
+                self._strategy.reduce_next()
+            run()
+            reduces = last and self._ranks.world_size > 1
+            timeline.mark("communication" if reduces else "backward", then="forward")
+
+        self._pipeline.step(len(micro_batches), forward, backward)
+
+    def _objective(self, batch: Batch, scales: Mapping[str, float]) -> Tensor:
+        """Return the activation for the next stage, on the last one the scaled objective."""
+        seen = self._guard.look()
+        found, sums = self._strategy.forward(batch, scales, penalize=False)
+        self._guard.require_unchanged(seen)
+        if not self._pipeline.stage.last:
+            return found
+        terms = self._in_order(sums)
+        if scales:
+            self._counted += terms
+        return self._precision.scaled(found)
+
+    def _settle(self) -> None:
+        super()._settle()
+        self._stage.settle()
