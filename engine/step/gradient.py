@@ -227,16 +227,9 @@ class GradientStep:
         return Accumulated(self._total, reduced=reduced, overflow=overflow)
 
     def rehearse(self, batch: Batch, samples: int) -> None:
-        """Run forward and backward of a masked micro-batch on this rank alone.
+        """Run forward and backward of so many masked samples, on the host, on this rank alone.
 
         It leaves gradients of zero, and changes that the model makes by itself.
-
-        Parameters
-        ----------
-        batch : Batch
-            On the host.
-        samples : int
-            Samples in it.
         """
         try:
             with self._strategy.micro_batch(last=False):
@@ -351,10 +344,7 @@ class GradientStep:
         self._precision.scaled(objective).backward()  # type: ignore[no-untyped-call]
 
     def track_usage(self, masked: Batch) -> None:
-        """Forget a step in which some rank did not use every parameter, and track usage.
-
-        All ranks must call this.
-        """
+        """Forget a step that did not use every parameter on a rank. All ranks must call this."""
         self.abandon(masked, track_usage=True)
 
     def abandon(self, masked: Batch, *, track_usage: bool = False) -> None:

@@ -184,7 +184,7 @@ def test_loading_and_saving_gives_the_same_bytes_on_any_layout(pool: Pool, tmp_p
         (cases.OddBlocks("carried"), 2, "is not that of the whole model"),
         (cases.OddBlocks("dict"), 2, "Odd has no nn.ModuleList"),
     ],
-    ids=str,
+    ids=["twice", "penalty", "moves", "frozen", "few", "tuple", "skip", "carried", "no list"],
 )
 def test_a_model_that_stages_cannot_share_is_refused(
     pool: Pool, tmp_path: Path, task: cases.SmallTask, stages: int, words: str
