@@ -344,10 +344,7 @@ class GradientStep:
         self._precision.scaled(objective).backward()  # type: ignore[no-untyped-call]
 
     def track_usage(self, masked: Batch) -> None:
-        """Forget a step in which some rank did not use every parameter, and track usage.
-
-        All ranks must call this.
-        """
+        """Forget a step that did not use every parameter on a rank. All ranks must call this."""
         self.abandon(masked, track_usage=True)
 
     def abandon(self, masked: Batch, *, track_usage: bool = False) -> None:

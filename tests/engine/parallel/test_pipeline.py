@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from lockstep.engine.runtime.errors import EngineError
-from lockstep.engine.task.interface import Task
 from tests.engine.parallel import parallel_cases as cases
 from tests.engine.parallel.small_lm import Expected, Masked, deep, reference
 from tests.engine.parallel.test_tensor import RAGGED, SETTINGS, check, observed, sizes
@@ -185,7 +184,7 @@ def test_loading_and_saving_gives_the_same_bytes_on_any_layout(pool: Pool, tmp_p
         (cases.OddBlocks("carried"), 2, "is not that of the whole model"),
         (cases.OddBlocks("dict"), 2, "Odd has no nn.ModuleList"),
     ],
-    ids=lambda value: type(value).__name__ if isinstance(value, Task) else str(value),
+    ids=["twice", "penalty", "moves", "frozen", "few", "tuple", "skip", "carried", "no list"],
 )
 def test_a_model_that_stages_cannot_share_is_refused(
     pool: Pool, tmp_path: Path, task: cases.SmallTask, stages: int, words: str
