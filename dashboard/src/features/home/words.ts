@@ -75,7 +75,8 @@ export function noticeWords(notice: Notice, now: number): NoticeWords {
       return {
         what: notice.name,
         is: "failed",
-        detail: notice.message,
+        // The time follows.
+        detail: notice.message.replace(/\.$/, ""),
         when: { words: ago(notice.finished_at, now), at: notice.finished_at },
       };
     case "budget": {

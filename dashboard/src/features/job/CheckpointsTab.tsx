@@ -36,10 +36,14 @@ export function CheckpointsTab({ job }: { job: JobView }) {
               <th scope="col">Step</th>
               <th scope="col">Marks</th>
               {measured ? <th scope="col">Value</th> : null}
-              <th scope="col">Attempt</th>
+              <th scope="col" className={classes.rare}>
+                Attempt
+              </th>
               <th scope="col">Size</th>
               <th scope="col">Saved</th>
-              <th scope="col">SHA-256</th>
+              <th scope="col" className={classes.rare}>
+                SHA-256
+              </th>
               <th scope="col">
                 <span className={classes.unseen}>What to do</span>
               </th>
@@ -97,10 +101,10 @@ function Row({ job, checkpoint, isNewest, measured, fetches, isOpen, onToggle }:
           ))}
         </td>
         {measured ? <td>{value == null ? "–" : number(value)}</td> : null}
-        <td>{attempt}</td>
+        <td className={classes.rare}>{attempt}</td>
         <td>{bytes(checkpoint.bytes)}</td>
         <td>{moment(created_at)}</td>
-        <td>
+        <td className={classes.rare}>
           <code title={sha256}>{sha256.slice(0, 12)}</code>
           <CopyButton text={sha256} what={`digest of step ${step}`} />
         </td>

@@ -1,6 +1,6 @@
 /** One job: what it is and how far it is, and below that the part that the address names, with the log beside it. */
 import { getRouteApi, Link } from "@tanstack/react-router";
-import { lazy, Suspense, useState } from "react";
+import { lazy, Suspense, useLayoutEffect, useRef, useState } from "react";
 import type { JobView } from "@/api/generated";
 import { useKeys } from "@/app/keys";
 import { Clock } from "@/components/Clock";
@@ -91,8 +91,21 @@ function Job({ job, reference, view }: { job: JobView; reference: string; view: 
 }
 
 function Tabs({ reference, view }: { reference: string; view: JobTab }) {
+  const line = useRef<HTMLElement>(null);
+  // On a telephone the last parts are beyond the edge of the line, which scrolls.
+  // biome-ignore lint/correctness/useExhaustiveDependencies: again for each part
+  useLayoutEffect(() => {
+    const { current: box } = line;
+    if (box === null) return;
+    const observer = new ResizeObserver(() => {
+      const right = box.querySelector("[aria-current=page]")?.getBoundingClientRect().right ?? 0;
+      box.scrollLeft += Math.max(0, right - box.getBoundingClientRect().right);
+    });
+    observer.observe(box);
+    return () => observer.disconnect();
+  }, [view.tab]);
   return (
-    <nav aria-label="Parts of this job" className={classes.tabs}>
+    <nav aria-label="Parts of this job" className={classes.tabs} ref={line}>
       {TABS.map((tab) => (
         <Link
           key={tab}
