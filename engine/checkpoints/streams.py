@@ -23,9 +23,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from lockstep.engine.checkpoints.tensors import BLOCK_BYTES, block_sizes, blocks, pieces
+from lockstep.engine.checkpoints.tensors import block_sizes, blocks, pieces
 from lockstep.engine.runtime.ranks import Ranks
-from lockstep.engine.runtime.scattered import Scattered
+from lockstep.engine.runtime.scattered import BLOCK_BYTES, Scattered
 
 _DONE: Final = 0
 _AGAIN: Final = 1
@@ -33,7 +33,7 @@ _AGAIN: Final = 1
 
 def order_of(values: Sequence[Scattered]) -> int:
     """Return a number that differs if formats, shapes or holders do."""
-    rows = [(str(each.dtype), tuple(each.shape), each.parts) for each in values]
+    rows = [(str(each.dtype), tuple(each.shape), each.parts, each.columns) for each in values]
     return zlib.crc32(repr(rows).encode())
 
 

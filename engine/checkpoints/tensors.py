@@ -24,10 +24,8 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from lockstep.engine.runtime.scattered import Scattered
+from lockstep.engine.runtime.scattered import BLOCK_BYTES, Ranges, Scattered
 
-BLOCK_BYTES: Final = 4 << 20
-"""Bytes that are copied from a device, sent, or written at once."""
 _ALIGNED: Final = 8
 NAMES: Final = {
     torch.float64: "F64",
@@ -155,14 +153,48 @@ def _blocks_of(value: Tensor | Scattered, incoming: Incoming | None) -> Iterator
     if isinstance(value, Tensor):
         yield from blocks(value)
         return
+    parts = _parts_of(value, incoming)
+    if value.columns is not None:
+        parts = (blocks(rows) for rows in _rows(value, parts, value.columns))
+    for part in parts:
+        yield from part
+
+
+def _parts_of(value: Scattered, incoming: Incoming | None) -> Iterator[Iterator[Tensor]]:
+    """Yield the blocks of each part. Use them up before the next part."""
     own = pieces(value, 0)
     for rank, elements in value.parts:
         if rank == 0:
-            yield from blocks(next(own))
-            continue
-        assert incoming is not None
-        for _ in block_sizes(elements * value.dtype.itemsize):
-            yield incoming.next()
+            yield blocks(next(own))
+        else:
+            assert incoming is not None
+            yield (incoming.next() for _ in block_sizes(elements * value.dtype.itemsize))
+
+
+def _rows(
+    value: Scattered, parts: Iterator[Iterator[Tensor]], columns: Sequence[Ranges]
+) -> Iterator[Tensor]:
+    """Yield some whole rows at a time, out of the parts that have their columns.
+
+    They are valid until the next ones.
+    """
+    counts = [elements for _, elements in value.parts]
+    some = torch.empty(max(counts, default=0), dtype=value.dtype)
+    all_of_them = torch.empty(len(some) * len(columns), dtype=value.dtype)
+    for first in range(0, len(counts), len(columns)):
+        together = counts[first : first + len(columns)]
+        whole = all_of_them[: sum(together)].view(-1, value.shape[1])
+        for elements, ranges in zip(together, columns, strict=True):
+            part = some[:elements]
+            filled, at = part.view(torch.uint8), 0
+            for block in next(parts):
+                filled[at : at + len(block)] = block
+                at += len(block)
+            widths = [stop - start for start, stop in ranges]
+            found = torch.split(part.view(len(whole), -1), widths, dim=1)
+            for (start, stop), each in zip(ranges, found, strict=True):
+                whole[:, start:stop] = each
+        yield whole
 
 
 def _header(pieces: Sequence[NamedTensor], metadata: Mapping[str, str] | None) -> bytes:

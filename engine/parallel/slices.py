@@ -8,16 +8,13 @@ Not here: the parameters that are cut (``engine.parallel.cut``).
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from lockstep.domain.training.layout import RankLayout, RankPlace
-from lockstep.domain.training.plan import part
-from lockstep.engine.runtime.scattered import Scattered
+from lockstep.engine.runtime.scattered import BLOCK_BYTES, Scattered
 
 Parts = tuple[tuple[int, int], ...]
 
@@ -57,11 +54,11 @@ def whole_of(
     cut: Cut | None,
     layout: RankLayout,
     place: RankPlace,
-    group: dist.ProcessGroup,
 ) -> Tensor | Scattered:
     """Return a tensor of this rank's strategy as a part of the whole one.
 
-    The ranks of a tensor group must call this together, for the same tensors.
+    A file has the elements of a tensor in their order. Rows lie together in it, and columns do not:
+    parts of columns are so small that rank 0 can put some whole rows together.
 
     Parameters
     ----------
@@ -72,8 +69,6 @@ def whole_of(
     layout : RankLayout
     place : RankPlace
         Of this rank.
-    group : ProcessGroup
-        Its tensor group.
     """
     if isinstance(value, Tensor):
         if cut is None:
@@ -88,12 +83,20 @@ def whole_of(
     shape = cut.whole_shape(tuple(value.shape))
     if cut.dim == 0:
         return Scattered(value.dtype, shape, _in_order(held, cut, layout, place.stage), own)
-    rows_of = dict(held)
-    width = math.prod(value.shape[1:])
-    if own is not None:
-        rows = rows_of[place.copy] // width
-        own = _by_rows(own.reshape(rows, -1), shape, cut, place.tensor, group)
-    return Scattered(value.dtype, shape, _by_copy(held, width, shape, layout, place.stage), own)
+    columns = tuple(tuple(cut.ranges(shape[1], index)) for index in range(cut.size))
+    rows_at_once = max(1, BLOCK_BYTES // (shape[1] * value.dtype.itemsize))
+    parts = tuple(
+        (layout.rank(RankPlace(place.stage, copy, index)), rows * value.shape[1])
+        for copy, count in held
+        for rows in _groups(count // value.shape[1], rows_at_once)
+        for index in range(cut.size)
+    )
+    return Scattered(value.dtype, shape, parts, own, columns=columns)
+
+
+def _groups(rows: int, at_once: int) -> list[int]:
+    """Return the sizes of groups of rows."""
+    return [min(at_once, rows - first) for first in range(0, rows, at_once)]
 
 
 def _in_order(held: Parts, cut: Cut, layout: RankLayout, stage: int) -> Parts:
@@ -112,44 +115,3 @@ def _in_order(held: Parts, cut: Cut, layout: RankLayout, stage: int) -> Parts:
                     parts.append((layout.rank(RankPlace(stage, copy, index)), common))
                 at += count
     return tuple(parts)
-
-
-def _by_copy(
-    held: Parts, width: int, shape: tuple[int, ...], layout: RankLayout, stage: int
-) -> Parts:
-    """Return the parts of a tensor whose rows were divided over each tensor group."""
-    whole = math.prod(shape[1:])
-    return tuple(
-        (layout.rank(RankPlace(stage, copy, index)), (stop - start) * whole)
-        for copy, count in held
-        for index in range(layout.tensor)
-        for start, stop in [part(count // width, layout.tensor, index)]
-        if stop > start
-    )
-
-
-def _by_rows(
-    own: Tensor, shape: tuple[int, ...], cut: Cut, index: int, group: dist.ProcessGroup
-) -> Tensor | None:
-    """Exchange slices of the columns of some rows for some of these rows, whole.
-
-    Rank 0 writes the elements of a file in their order, so each rank needs neighbours.
-    """
-    count, width = own.shape
-    rows = [part(count, cut.size, each) for each in range(cut.size)]
-    mine = rows[index][1] - rows[index][0]
-    received = own.new_empty(cut.size * mine * width)
-    dist.all_to_all_single(
-        received,
-        own.contiguous().reshape(-1),
-        [mine * width] * cut.size,
-        [(stop - start) * width for start, stop in rows],
-        group=group,
-    )
-    whole = own.new_empty(mine, shape[1])
-    for each, columns in enumerate(received.view(cut.size, mine, width)):
-        at = 0
-        for start, stop in cut.ranges(shape[1], each):
-            whole[:, start:stop] = columns[:, at : at + stop - start]
-            at += stop - start
-    return whole if mine else None

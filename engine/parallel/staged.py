@@ -235,7 +235,7 @@ class StageParallel:
         merged: dict[str, Any] = {}
         for rank, rows in enumerate(self._mesh.world.gather(described)):
             stage = layout.place(rank).stage
-            for key, dtype, shape, parts in rows:
+            for key, dtype, shape, parts, columns in rows:
                 if key in merged:
                     continue
                 if dtype is None:
@@ -247,19 +247,22 @@ class StageParallel:
                 elif self._mesh.world.rank != rank:
                     own = None
                 holders = tuple((holder, count) for holder, count in parts)
-                merged[key] = Scattered(dtype_of(dtype), tuple(shape), holders, own)
+                merged[key] = Scattered(
+                    dtype_of(dtype), tuple(shape), holders, own, columns=columns
+                )
         return merged
 
     def _described(self, value: Any) -> list[Any]:
         if not isinstance(value, Tensor | Scattered):
-            return [None, value, None]
+            return [None, value, None, None]
         parts: list[tuple[int, int]] = [(self._mesh.world.rank, math.prod(value.shape))]
+        columns = None
         if isinstance(value, Scattered):
-            parts = list(value.parts)
+            parts, columns = list(value.parts), value.columns
             if self._tensor is None:  # Holders are copies.
                 layout, stage = self._mesh.layout, self._mesh.place.stage
                 parts = [(layout.rank(RankPlace(stage, copy, 0)), n) for copy, n in parts]
-        return [dtype_name(value.dtype), list(value.shape), parts]
+        return [dtype_name(value.dtype), list(value.shape), parts, columns]
 
 
 def sum_gradients(parameters: Sequence[Tensor], group: dist.ProcessGroup) -> None:

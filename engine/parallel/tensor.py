@@ -153,7 +153,7 @@ class TensorParallel:
         if isinstance(value, Tensor) and value.layout != torch.strided:
             return value
         mesh, cut = self._mesh, self._cuts.get(name)
-        return whole_of(value, cut, mesh.layout, mesh.place, self._group.group)
+        return whole_of(value, cut, mesh.layout, mesh.place)
 
 
 def _exchange(parameters: list[nn.Parameter], send: Callable[[Tensor], None]) -> None:

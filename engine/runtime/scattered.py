@@ -6,9 +6,14 @@ Not here: their values on the way (``engine.checkpoints.streams``).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 from torch import Tensor
+
+BLOCK_BYTES: Final = 4 << 20
+"""Bytes that are copied from a device, sent, or written at once."""
+Ranges = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +28,9 @@ class Scattered:
     """Part of this rank, if it has one."""
     stride: tuple[int, ...] | None = None
     """Of a tensor that is not contiguous where it lies."""
+    columns: tuple[Ranges, ...] | None = None
+    """Bounds of the columns in each of so many successive parts, which together are some whole
+    rows; None if each part is whole rows or elements."""
 
 
 def stride_of(value: Tensor | Scattered) -> tuple[int, ...] | None:

@@ -256,15 +256,8 @@ class FSDP(Strategy):
         """Record each gradient of the sharded ``unit`` when it is accumulated.
 
         Gradients accumulate in the whole parameters, which FSDP creates in the unit's first forward
-        and keeps.
-
-        Parameters
-        ----------
-        unit : Module
-        indices : mapping of Parameter to int
-            Indices of the sharded parameters among the trainable ones.
-        inner : set of Module
-            Modules that belong to other units.
+        and keeps. ``indices`` are those among the trainable parameters, and ``inner`` has the
+        modules of other units.
         """
         places = [
             (module, name, indices[parameter])

@@ -7,9 +7,10 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from tests.dashboard.browser import Visitor
+from tests.dashboard.browser import WIDE, Visitor
 from tests.dashboard.work import Work
 from tests.harness.builders import digits, script
+from tests.harness.processes import until
 from tests.harness.service import Service
 
 
@@ -169,6 +170,11 @@ def test_a_log_is_searched_its_first_error_found_and_a_line_linked(
     page = visitor.go(f"/jobs/{job}?tab=logs").page
     lines = page.get_by_test_id("log-lines")
     expect(lines).to_contain_text("step 40")
+    hidden = "each => each.scrollHeight - each.clientHeight - each.scrollTop"
+    for height in (600, 800, 500, WIDE[1]):
+        page.set_viewport_size({"width": WIDE[0], "height": height})
+        page.wait_for_timeout(200)
+        until(lambda: lines.evaluate(hidden) < 5, what="the end of the log stays in sight")
     visitor.press("/")
     page.keyboard.type("step 17")
     expect(lines.locator("mark")).to_have_text(["step 17"])

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import io
+from collections import Counter
 from itertools import product
 from typing import Any
+from unittest import mock
 
 import pytest
+import safetensors.torch
 import torch
+from torch import Tensor
 
 from lockstep.domain.spec.parallel import Parallel
 from lockstep.domain.training.layout import RankLayout
-from lockstep.engine.checkpoints.tensors import pieces
+from lockstep.engine.checkpoints.tensors import NamedTensor, pieces, write
+from lockstep.engine.parallel import slices
 from lockstep.engine.parallel.slices import Cut, whole_of
 from lockstep.engine.runtime.mesh import Mesh, mesh_of
 from lockstep.engine.runtime.ranks import Ranks
@@ -22,11 +28,10 @@ CUTS = [Cut(0, 2), Cut(0, 2, 3), Cut(1, 2), Cut(1, 2, 2), Cut(1, 2, 3)]
 WHOLE = torch.arange(12.0 * 12).view(12, 12)
 
 
-def sent(ranks: Ranks, sharded: bool) -> list[tuple[Any, list[list[float]]]]:
+def sent(ranks: Ranks, sharded: bool) -> list[tuple[Scattered, list[Tensor]]]:
     """Return for each cut the parts of the whole tensor, and the pieces of this rank."""
     mesh: Mesh = mesh_of(ranks, Parallel(tensor=2))
-    place, group, found = mesh.place, mesh.tensor, []
-    assert group is not None
+    place, found = mesh.place, []
     for cut in CUTS:
         value: Any = cut.take(WHOLE, place.tensor)
         if sharded:  # As fsdp does: three rows of five, say, on the first copy.
@@ -35,12 +40,23 @@ def sent(ranks: Ranks, sharded: bool) -> list[tuple[Any, list[list[float]]]]:
             counts = [min(rows, len(value) - copy * rows) for copy in range(mesh.layout.copies)]
             parts = tuple((copy, n * value.shape[1]) for copy, n in enumerate(counts) if n > 0)
             value = Scattered(value.dtype, tuple(value.shape), parts, mine if len(mine) else None)
-        scattered = whole_of(value, cut, mesh.layout, place, group)
+        with mock.patch.object(slices, "BLOCK_BYTES", 2 * 12 * 4):  # Two whole rows.
+            scattered = whole_of(value, cut, mesh.layout, place)
         assert isinstance(scattered, Scattered)
         assert scattered.shape == (12, 12)
-        mine_sent = [piece.flatten().tolist() for piece in pieces(scattered, ranks.rank)]
-        found.append((scattered.parts, mine_sent))
+        found.append((scattered, [piece.clone() for piece in pieces(scattered, ranks.rank)]))
     return found
+
+
+class Arriving:
+    """Pieces of all ranks but 0, in the order of the parts."""
+
+    def __init__(self, parts: tuple[tuple[int, int], ...], of_ranks: list[list[Tensor]]):
+        left = [iter(each) for each in of_ranks]
+        self._pieces = iter([next(left[rank]) for rank, _ in parts if rank])
+
+    def next(self) -> Tensor:
+        return next(self._pieces).contiguous().view(torch.uint8).flatten()
 
 
 @pytest.mark.parametrize("sharded", [False, True])
@@ -50,16 +66,15 @@ def test_the_pieces_of_all_ranks_are_the_whole_tensor(
 ) -> None:
     found = pool.run(sent, sharded, world_size=world_size)
     for index in range(len(CUTS)):
-        parts = found[0][index][0]
-        assert all(each[index][0] == parts for each in found), "equal on all ranks"
-        left = [list(each[index][1]) for each in found]
-        elements: list[float] = []
-        for rank, count in parts:
-            piece = left[rank].pop(0)
-            assert len(piece) == count
-            elements += piece
-        assert elements == WHOLE.flatten().tolist()
-        assert not any(left)
+        first, of_ranks = found[0][index][0], [each[index][1] for each in found]
+        for each in found:
+            assert (each[index][0].parts, each[index][0].columns) == (first.parts, first.columns)
+        held = Counter(rank for rank, _ in first.parts)
+        assert [held[rank] for rank in range(world_size)] == [len(each) for each in of_ranks]
+        file = io.BytesIO()
+        incoming = Arriving(first.parts, of_ranks)
+        write(file, [NamedTensor("whole", first)], incoming=incoming)
+        assert torch.equal(safetensors.torch.load(file.getvalue())["whole"], WHOLE)
 
 
 @pytest.mark.parametrize("cut", CUTS)

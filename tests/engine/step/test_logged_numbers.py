@@ -160,6 +160,7 @@ def test_the_plan_event_matches_the_run(pool: Pool, tmp_path: Path) -> None:
         "accumulation_steps": 3,
         "world_size": 2,
         "tensor": 1,
+        "pipeline": 1,
         "steps": 12,
         "parameters": 22,
         "samples": 31,

@@ -16,6 +16,8 @@ import { LogRow } from "./LogRow";
 /** As in LogRow.module.css: the least height of a target, which the number of a line is. */
 const LINE_PX = 24;
 const OVERSCAN_LINES = 20;
+/** Nearer to the end is at the end. */
+const END_PX = 4;
 /** More lines are asked for when so few are left to scroll. */
 const NEAR_LINES = 300;
 
@@ -53,7 +55,7 @@ export function LogList(props: LogListProps) {
     // Keeps the first line that is seen in its place when lines are put above it, or dropped there.
     anchorTo: "end",
     followOnAppend: following,
-    scrollEndThreshold: 4,
+    scrollEndThreshold: END_PX,
   });
 
   // biome-ignore lint/correctness/useExhaustiveDependencies: once, when it is opened
@@ -70,11 +72,17 @@ export function LogList(props: LogListProps) {
     rows.measure();
     rows.scrollToIndex(seen.current, { align: "start" });
   }, [wrap, rows]);
-  const height = rows.scrollRect?.height;
   // biome-ignore lint/correctness/useExhaustiveDependencies: also when lines have come and when they are laid out anew
   useLayoutEffect(() => {
     if (following) rows.scrollToEnd();
-  }, [following, lines, wrap, height, rows]);
+  }, [following, lines, wrap, rows]);
+  useEffect(() => {
+    if (!following || box.current === null) return;
+    // The virtual list reports a new height only where it draws other lines.
+    const observer = new ResizeObserver(() => rows.scrollToEnd());
+    observer.observe(box.current);
+    return () => observer.disconnect();
+  }, [following, rows]);
 
   const pointed = pointedAt === null ? -1 : indexOf(lines, pointedAt);
   const isThere = pointed >= 0;
@@ -147,7 +155,9 @@ function useLetGo(box: React.RefObject<HTMLElement | null>, following: boolean, 
     if (!following || element === null) return;
     let { scrollTop: top, scrollHeight: height } = element;
     const onScroll = () => {
-      if (element.scrollHeight === height && element.scrollTop < top - 1) tell.current();
+      // A window that grows moves the lines down, too, but not away from their end.
+      const below = element.scrollHeight - element.clientHeight - element.scrollTop;
+      if (element.scrollHeight === height && element.scrollTop < top - 1 && below > END_PX) tell.current();
       top = element.scrollTop;
       height = element.scrollHeight;
     };
