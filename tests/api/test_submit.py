@@ -30,6 +30,7 @@ def test_a_submitted_job_is_queued_and_has_a_location(api: Api) -> None:
         "accumulation_steps": 4,
         "world_size": 2,
         "tensor": 1,
+        "pipeline": 1,
         "steps": 200,
         "memory": None,
     }
