@@ -1,8 +1,9 @@
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
-import { mainScript, reloadIfReached, reloadIfUpgraded } from "./upgrade";
+import { firstScripts, reloadIfReached, reloadIfUpgraded } from "./upgrade";
 
+/** The first script is the same in all builds. */
 const html = (name: string) =>
-  `<!doctype html><head><script type="module" crossorigin src="/assets/${name}.js"></script>`;
+  ["runtime", name].map((each) => `<script type="module" crossorigin src="/assets/${each}.js"></script>`).join("");
 const reload = vi.fn();
 
 function serve(answer: () => Promise<Response>): void {
@@ -16,9 +17,9 @@ beforeEach(() => {
 });
 afterEach(() => vi.unstubAllGlobals());
 
-it("reads the main script of a page", () => {
-  expect(mainScript(html("index-abc"))).toBe("/assets/index-abc.js");
-  expect(mainScript("<h1>502</h1>")).toBeNull();
+it("reads the first scripts of a page", () => {
+  expect(firstScripts(html("index-abc"))).toBe("/assets/runtime.js /assets/index-abc.js");
+  expect(firstScripts("<h1>502</h1>")).toBeNull();
 });
 
 it("loads the tab again once for a new build", async () => {

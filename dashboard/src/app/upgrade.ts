@@ -9,29 +9,31 @@
 /** The build for which this tab was loaded again. */
 const KEY = "lockstep.reloaded";
 
-/** The script that a page of the service begins with; its name changes with every build. */
-export function mainScript(html: string): string | null {
-  return /<script[^>]*\ssrc="([^"]+)"/.exec(html)?.[1] ?? null;
+/** The scripts that a page of the service begins with; some of their names change with every build. */
+export function firstScripts(html: string): string | null {
+  const found = [...html.matchAll(/<script[^>]*\ssrc="([^"]+)"/g)].map(([, src]) => src);
+  return found.join(" ") || null;
 }
 
-/** The main script that the service has now; null while it does not answer. */
-async function servedScript(): Promise<string | null> {
+/** The scripts that the service has now; null while it does not answer. */
+async function servedScripts(): Promise<string | null> {
   try {
     const answer = await fetch("/", { cache: "no-store" });
-    return answer.ok ? mainScript(await answer.text()) : null;
+    return answer.ok ? firstScripts(await answer.text()) : null;
   } catch {
     return null;
   }
 }
 
-function loadedScript(): string | null {
-  return document.querySelector("script[type=module][src]")?.getAttribute("src") ?? null;
+function loadedScripts(): string | null {
+  const found = [...document.querySelectorAll("script[type=module][src]")].map((each) => each.getAttribute("src"));
+  return found.join(" ") || null;
 }
 
 /** Load the tab again if the service has another build, and this was not tried for that build before. */
 export async function reloadIfUpgraded(reload = () => window.location.reload()): Promise<void> {
-  const served = await servedScript();
-  if (served === null || served === loadedScript() || sessionStorage.getItem(KEY) === served) return;
+  const served = await servedScripts();
+  if (served === null || served === loadedScripts() || sessionStorage.getItem(KEY) === served) return;
   sessionStorage.setItem(KEY, served);
   reload();
 }
@@ -43,7 +45,7 @@ export function watchUpgrades(): void {
 
 /** Load the tab again where the service answers; false where it does not, and loading would only lose the page. */
 export async function reloadIfReached(reload = () => window.location.reload()): Promise<boolean> {
-  const isReached = (await servedScript()) !== null;
+  const isReached = (await servedScripts()) !== null;
   if (isReached) reload();
   return isReached;
 }
