@@ -156,10 +156,9 @@ def test_a_tab_goes_on_over_a_restart_with_other_pages(
         expect(page.get_by_test_id("connection-lost")).to_be_visible()
         stack.enter_context(seeded.serve(port=port, folder=tmp_path / "pages"))
         expect(page.get_by_test_id("connection-lost")).to_be_hidden()
-        page.get_by_role("link", name="Audit").or_(visitor.button("ada")).click()
-        page.get_by_role("menuitem", name="Audit").click()
+        visitor.button("ada").click()  # Its menu is a part of the pages that is gone.
         script = page.locator("script[type=module][src*='/new-']")
-        expect(script).to_have_count(1)
+        expect(script.first).to_be_attached()
         visitor.go("/submit", "New job")
         expect(page.get_by_role("textbox", name="Name").first).to_have_value("kept-draft")
 
