@@ -83,6 +83,10 @@ browser:
 	  { apt-get update -qq && apt-get install -y -qq chromium; } >/dev/null 2>&1 || echo "… it could not be installed"; \
 	fi
 
+.PHONY: pictures
+pictures: $(PACKAGES) pages browser  ## Write the pictures of docs/dashboard anew, after a change of the pages; look at each
+	@LOCKSTEP_WRITE_PICTURES=1 $(BIN)/pytest -q -n 2 -m drill tests/dashboard/test_pictures.py
+
 # Drills that only count have one core, and those that measure how long a recovery takes have the others.
 COUNTED := $(addprefix tests/faults/test_,api.py database_faults.py ends_and_notifications.py model.py sqlite_kill.py)
 

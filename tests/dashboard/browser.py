@@ -29,6 +29,11 @@ FLAGS = (
     # other two are of playwright's list, which this one replaces.
     "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup,WebUIOmniboxFullPopup,PaintHolding,"
     "HttpsUpgrades",
+    # The same pictures on each machine.
+    "--font-render-hinting=none",
+    "--disable-lcd-text",
+    "--force-device-scale-factor=1",
+    "--force-color-profile=srgb",
 )
 WAIT_MS = 60_000
 """Limit for any element to appear; a busy machine needs some of it."""

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
 from tests.dashboard.browser import FLAGS, Visitor, chromium, visiting
+from tests.dashboard.site import served, standing
+from tests.dashboard.story import played
 from tests.dashboard.work import Work
+from tests.harness.databases import copied
 from tests.harness.processes import ROOT
 from tests.harness.service import Service, own_or_shared, service
 
@@ -61,6 +67,31 @@ def token(lockstep: Service) -> str:
 @pytest.fixture(scope="module")
 def work(lockstep: Service, tmp_path_factory: pytest.TempPathFactory) -> Work:
     return Work(lockstep, tmp_path_factory.mktemp("work") / "code")
+
+
+@dataclass
+class Seeded:
+    """The site of a team whose clock stands still (``story``)."""
+
+    url: str
+    ids: dict[str, str]
+    """Of jobs, by name; ``sweep`` has those of a whole sweep."""
+    serve: Callable[..., AbstractContextManager[str]]
+    """Answers at one more address: takes the port and the folder of the built pages."""
+
+
+@pytest.fixture(scope="module")
+def seeded(
+    pages: None, browser: Browser, sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Seeded]:
+    folder = tmp_path_factory.mktemp("site")
+    urls = copied(sqlite_template, folder)
+    with standing(urls) as site:
+        played(site)
+        sweep = ",".join(job for name, job in site.ids.items() if name.startswith("lm-sweep-"))
+        serve = partial(served, site, urls, folder / "store")
+        with serve() as url:
+            yield Seeded(url, {**site.ids, "sweep": sweep}, serve)
 
 
 @pytest.fixture

@@ -65,10 +65,10 @@ def proxy(target: str) -> Iterator[Proxy]:
                 return
             length = int(self.headers.get("Content-Length", "0"))
             sent = self.rfile.read(length) if length else None
+            # An answer without a body could be neither cut nor slow.
+            left_out = HOP_BY_HOP | ({"if-none-match"} if state.cut or state.slow else set())
             headers = {
-                name: value
-                for name, value in self.headers.items()
-                if name.lower() not in HOP_BY_HOP
+                name: value for name, value in self.headers.items() if name.lower() not in left_out
             }
             upstream = http.client.HTTPConnection(state.target, timeout=TIMEOUT_SECONDS)
             try:
