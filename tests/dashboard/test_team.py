@@ -126,18 +126,22 @@ FOUND = ("gpt-1b-long", "gpt-1b-base", "gpt-350m")
 
 
 def other_build(folder: Path) -> None:
-    """Write the pages as another build has them: the same scripts under other names."""
+    """Write the pages as another build has them: the same scripts under other names.
+
+    The bundler's runtime is the same in all builds.
+    """
     shutil.copytree(FOLDER, folder)
     for path in folder.rglob("*.gz"):
         path.unlink()
-    names = [path.name for path in (folder / "assets").iterdir()]
+    scripts = [path for path in (folder / "assets").iterdir() if "runtime" not in path.name]
+    names = [path.name for path in scripts]
     for path in folder.rglob("*"):
         if path.suffix in {".html", ".js", ".css"}:
             text = path.read_text(encoding="utf-8")
             for name in names:
                 text = text.replace(name, f"new-{name}")
             path.write_text(text, encoding="utf-8")
-    for path in (folder / "assets").iterdir():
+    for path in scripts:
         path.rename(path.with_name(f"new-{path.name}"))
     (folder / DIGEST).write_text("another", encoding="utf-8")
 
