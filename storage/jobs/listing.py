@@ -226,15 +226,15 @@ def total(connection: Connection, choice: JobQuery, found: Places, *, among: Wit
     """Number of chosen jobs on all pages, ``COUNTED_MAX`` at most; ``found`` is one of them."""
     if choice.cursor is None and found.cursor is None:
         return len(found.ids)
-    return connection.scalar(_counting(replace(choice, cursor=None), among)) or 0
+    return connection.scalar(_counting(replace(choice, cursor=None), among, COUNTED_MAX)) or 0
 
 
 @lru_cache(maxsize=64)
-def _counting(choice: JobQuery, among: Within) -> Select[int]:
+def _counting(choice: JobQuery, among: Within, most: int) -> Select[int]:
     """The statement, kept for polls."""
     tables = Tables()
     conditions = choice.chosen(tables, among)
-    some = select(JOBS.c.id).select_from(tables.joined).where(*conditions).limit(COUNTED_MAX)
+    some = select(JOBS.c.id).select_from(tables.joined).where(*conditions).limit(most)
     return select(func.count()).select_from(some.subquery())
 
 
