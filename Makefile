@@ -84,7 +84,7 @@ browser:
 	fi
 
 .PHONY: pictures
-pictures: $(PACKAGES) pages browser  ## Write the pictures of docs/dashboard anew, after a change of the pages; look at each
+pictures: $(PACKAGES) pages browser  ## Write the pictures of docs/dashboard after a change of the pages; look at each
 	@LOCKSTEP_WRITE_PICTURES=1 $(BIN)/pytest -q -n 2 -m drill tests/dashboard/test_pictures.py
 
 # Drills that only count have one core, and those that measure how long a recovery takes have the others.

@@ -37,6 +37,8 @@ class StrategyKind:
     """True if each rank keeps a part of the optimizer state only."""
     cuts_layers: bool = False
     """True if the layers of each copy of the model may be cut (``train.parallel``)."""
+    has_stages: bool = False
+    """True if ranks may share the blocks of each copy of the model, in stages."""
     gradient_copies: int | None = None
     """Gradients on their way between ranks, in sizes of the gradient; None if memory cannot be
     forecast."""
@@ -53,12 +55,14 @@ STRATEGIES: Final = {
             means="``ddp`` is torch's DistributedDataParallel: every rank holds the whole model.",
             settings=(*_BUCKETS, "compression"),
             cuts_layers=True,
+            has_stages=True,
             gradient_copies=1,
         ),
         StrategyKind(
             name="manual",
             means="``manual`` is the same by hand, to be read.",
             cuts_layers=True,
+            has_stages=True,
             gradient_copies=1,
         ),
         StrategyKind(

@@ -120,18 +120,29 @@ def _unsupported(train: Train) -> Iterator[FieldError]:
             "the low rank of a slice of a weight depends on tensor",
             "use compression: bf16, or none",
         ),
-        ("compile", train.compile or None, "not available yet", "set compile: false"),
-        (
-            "batch/micro_size",
-            "auto" if train.batch.micro_size == "auto" else None,
-            "auto tests sizes on each rank separately, and no rank can compute separately",
-            "set the samples per device and micro-batch, such as micro_size: 8",
-        ),
+        *_unsupported_by_cuts(train),
     ):
         if value is not None:
             yield FieldError(
                 f"/train/{field}", f"with parallel.tensor {size}: {why}", value, instead
             )
+
+
+def _unsupported_by_cuts(train: Train) -> list[tuple[str, Any, str, str]]:
+    """Return field, value, reason and advice of what no cut of a model works with.
+
+    The value is None where the field is as it should be.
+    """
+    auto = "auto" if train.batch.micro_size == "auto" else None
+    return [
+        ("compile", train.compile or None, "not available yet", "set compile: false"),
+        (
+            "batch/micro_size",
+            auto,
+            "auto tests sizes on each rank separately, and no rank can compute separately",
+            "set the samples per device and micro-batch, such as micro_size: 8",
+        ),
+    ]
 
 
 def _indivisible(train: Train) -> Iterator[FieldError]:
@@ -164,7 +175,7 @@ def _indivisible(train: Train) -> Iterator[FieldError]:
 def _not_in_stages(train: Train) -> Iterator[FieldError]:
     """Yield what stages do not work with."""
     stages, strategy = train.parallel.stages, train.strategy
-    if strategy.name not in ("ddp", "manual"):
+    if not strategy.kind.has_stages:
         whole = strategy.kind.cuts_layers or strategy.kind.shards_optimizer
         yield FieldError(
             "/train/strategy/name",
@@ -193,13 +204,7 @@ def _not_in_stages(train: Train) -> Iterator[FieldError]:
             "not available yet",
             "use compression: bf16, or none",
         ),
-        ("compile", train.compile or None, "not available yet", "set compile: false"),
-        (
-            "batch/micro_size",
-            "auto" if train.batch.micro_size == "auto" else None,
-            "auto tests sizes on each rank separately, and no rank can compute separately",
-            "set the samples per device and micro-batch, such as micro_size: 8",
-        ),
+        *_unsupported_by_cuts(train),
     ):
         if value is not None:
             yield FieldError(

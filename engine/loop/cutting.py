@@ -57,8 +57,7 @@ def cut_layers(
         size=splits.size,
         seed=inputs.train.seed,
     )
-    if checked.note:
-        inputs.telemetry.warn(f"the cut was checked without a gradient: {checked.note}")
+    _warn_of(checked.note, inputs)
     cut = cut_model(module, plan, group)
     for name, layer in checked.dropouts.items():
         dropout: Any = module.get_submodule(name)
@@ -95,7 +94,7 @@ def cut_into_stages(
     ):
         if wrong:
             raise BadSpecError(f"parallel.pipeline: {what}, which stages do not support yet")
-    plan = stages_of(
+    plan, note = stages_of(
         task,
         module,
         splits.train,
@@ -104,6 +103,7 @@ def cut_into_stages(
         size=splits.size,
         seed=inputs.train.seed,
     )
+    _warn_of(note, inputs)
     index, device = mesh.place.stage, mesh.world.device
     lacking = [
         stage
@@ -122,6 +122,11 @@ def cut_into_stages(
     model.inventory.cut(stage.stand_ins)
     model.replicas.of_stage(module, mesh)
     return StageCut(plan, Pipeline(stage, Links(mesh.line, index, plan.stages, device)), whole)
+
+
+def _warn_of(note: str, inputs: RunInputs) -> None:
+    if note:
+        inputs.telemetry.warn(f"the cut was checked without a gradient: {note}")
 
 
 def compare_samples(mesh: Mesh, batch: RankBatch, steps_done: int) -> None:

@@ -21,8 +21,7 @@ from torch import Tensor
 from lockstep.engine.runtime.timeline import Timeline
 
 _OF_A_STEP: Final = ("forward", "backward", "data")
-"""What a rank does when it exchanges a message that counts: after the last backward it waits for
-samples."""
+"""Parts of a step whose messages count. After the last backward a rank waits for samples."""
 
 
 class TensorGroup:

@@ -82,7 +82,7 @@ def blocks_of(model: nn.Module, chain: Sequence[nn.Module]) -> list[str]:
 
 @dataclass
 class Observed:
-    """What one forward of the whole model showed."""
+    """Findings of one forward of the whole model."""
 
     calls: list[int] = field(default_factory=list)
     """Indices of the blocks, in the order of their calls."""

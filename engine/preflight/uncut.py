@@ -58,6 +58,22 @@ class _Pass(NamedTuple):
     """Operations that draw random numbers, with the shapes of their results."""
 
 
+def one_sample(
+    task: Task, model: nn.Module, dataset: Dataset[Any], ranks: Ranks, *, size: int, seed: int
+) -> tuple[TrialTask, Piece, str]:
+    """Return a trial in float64, one of the first samples, and a note if none has weight.
+
+    Without weight there is no gradient to compare. All ranks must call this: rank 0 chooses.
+    """
+    first = chosen_samples.scan(task, dataset, size=size, seed=seed)[0]  # With weight, if any is.
+    index, weighs = ranks.from_first([first.index, first.has_weight])
+    sample = seeded_sample(dataset, index, seed=seed)
+    trial = TrialTask(task, model, torch.float64, seed=seed)
+    count = masked_samples(model)
+    (piece,) = divided(trial.task, [sample] * count, [count])
+    return trial, piece, "" if weighs else "every target of the first samples is masked"
+
+
 def check_cut(
     task: Task,
     model: nn.Module,
@@ -94,13 +110,7 @@ def check_cut(
         ``bad_spec``, with the parameter, its line of the plan, and the factor.
     """
     with randomness.unchanged_generators(next(model.parameters()).device):
-        scanned = chosen_samples.scan(task, dataset, size=size, seed=seed)
-        weighty = [each.index for each in scanned if each.has_weight]
-        index = ranks.from_first(weighty[0] if weighty else scanned[0].index)
-        sample = seeded_sample(dataset, index, seed=seed)
-        trial = TrialTask(task, model, torch.float64, seed=seed)
-        count = masked_samples(model)
-        (piece,) = divided(trial.task, [sample] * count, [count])
+        trial, piece, note = one_sample(task, model, dataset, ranks, size=size, seed=seed)
         activations = _Activations(trial.model, group)
         drawing = [
             name
@@ -124,7 +134,6 @@ def check_cut(
     found = next(filter(None, ranks.gather(wrong)), "")
     if found:
         raise BadSpecError(f"with tensor {group.size} {found}")
-    note = "" if weighty else "every target of the first samples is masked"
     return CutCheck(activations.cuts(), note)
 
 

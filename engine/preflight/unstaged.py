@@ -17,8 +17,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from lockstep.engine.data.fetching import seeded_sample
-from lockstep.engine.model.normalization import masked_samples
 from lockstep.engine.parallel.links import Links
 from lockstep.engine.parallel.pipeline import Pipeline, key_of
 from lockstep.engine.parallel.staged import sum_gradients
@@ -30,9 +28,8 @@ from lockstep.engine.parallel.stages import (
     observed,
     require_chain,
 )
-from lockstep.engine.preflight import chosen_samples
-from lockstep.engine.preflight.trial_task import Piece, TrialTask, divided
-from lockstep.engine.preflight.uncut import GRADIENT, NOISE
+from lockstep.engine.preflight.trial_task import Piece, TrialTask
+from lockstep.engine.preflight.uncut import GRADIENT, NOISE, one_sample
 from lockstep.engine.runtime import randomness
 from lockstep.engine.runtime.errors import BadSpecError
 from lockstep.engine.runtime.mesh import Mesh
@@ -57,10 +54,10 @@ def stages_of(
     evaluates: bool,
     size: int,
     seed: int,
-) -> StagePlan:
+) -> tuple[StagePlan, str]:
     """Divide a model into stages, and refuse stages that compute something else.
 
-    All ranks must call this.
+    All ranks must call this. Returns also a note, if no gradient could be compared.
 
     Parameters
     ----------
@@ -84,13 +81,7 @@ def stages_of(
     """
     ranks, stages = mesh.world, mesh.layout.pipeline
     with randomness.unchanged_generators(next(model.parameters()).device):
-        scanned = chosen_samples.scan(task, dataset, size=size, seed=seed)
-        weighty = [each.index for each in scanned if each.has_weight]
-        index = ranks.from_first(weighty[0] if weighty else scanned[0].index)
-        sample = seeded_sample(dataset, index, seed=seed)
-        trial = TrialTask(task, model, torch.float64, seed=seed)
-        count = masked_samples(model)
-        (piece,) = divided(trial.task, [sample] * count, [count])
+        trial, piece, note = one_sample(task, model, dataset, ranks, size=size, seed=seed)
         trial.begin(piece)
         plan = _plan(task, model, trial, piece, stages, evaluates=evaluates)
         if len(set(map(str, ranks.gather([list(plan.blocks), sorted(plan.holders.items())])))) > 1:
@@ -102,7 +93,7 @@ def stages_of(
     found = next(filter(None, ranks.gather(wrong)), "")
     if found:
         raise BadSpecError(f"with pipeline {stages} {found}")
-    return plan
+    return plan, note
 
 
 def _plan(

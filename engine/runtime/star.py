@@ -26,7 +26,7 @@ from lockstep.engine.runtime.ranks import LOOPBACK, Ranks
 _PATIENCE_SECONDS: Final = 1800.0
 """Timeout where the ranks have none; torch's own for Gloo."""
 _GREETING_SECONDS: Final = 10.0
-"""Time for whoever connects to send the secret."""
+"""Time for a new connection to send the secret."""
 _RANK: Final = Struct("!I")
 _SECRET_BYTES: Final = 32
 

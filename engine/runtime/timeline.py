@@ -26,7 +26,7 @@ class Timeline(Protocol):
     """The marks of one rank."""
 
     doing: str
-    """What the rank does since the last mark."""
+    """Part of the step since the last mark."""
 
     def begin(self) -> None:
         """Start a step where the one before ended."""

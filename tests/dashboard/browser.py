@@ -131,7 +131,7 @@ class Visitor:
         assert not found, "\n".join(found)
         self.page.set_viewport_size({"width": NARROW[0], "height": NARROW[1]})
         small = violations(self.page, "dark", {"runOnly": [TARGETS]})
-        width = self.page.evaluate("document.documentElement.scrollWidth")  # once it is drawn anew
+        width = self.page.evaluate("document.documentElement.scrollWidth")  # once it is drawn
         self.page.set_viewport_size({"width": WIDE[0], "height": WIDE[1]})
         assert not small, "\n".join(small)
         assert width <= NARROW[0], f"{self.address} is {width} px wide on a screen of {NARROW[0]}"

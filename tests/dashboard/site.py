@@ -92,7 +92,7 @@ class Clock:
         connection.create_function("julianday", 1, lambda _: (self.at + 5e-4) / DAY + 2_440_587.5)
 
 
-class Nobody:
+class NoReceivers:
     """Publisher without receivers."""
 
     def publish(self, message: Message) -> None: ...
@@ -322,7 +322,12 @@ class Site:
             for node in nodes.all_nodes(session):
                 nodes.touch(session, node.name)
         done = run_cycle(
-            self.database, Nobody(), Timings(), owner="one", clock=lambda: 0.0, store_timings=True
+            self.database,
+            NoReceivers(),
+            Timings(),
+            owner="one",
+            clock=lambda: 0.0,
+            store_timings=True,
         )
         assert not done.placed, done
 
@@ -411,7 +416,7 @@ def served(
     ``folder`` has the built pages.
     """
     store.mkdir(exist_ok=True)
-    app = create_app(settings_for(urls, store), site.database, BlobStore(str(store)), Nobody())
+    app = create_app(settings_for(urls, store), site.database, BlobStore(str(store)), NoReceivers())
     app.state.dashboard = Dashboard(folder)
     config = uvicorn.Config(
         app,

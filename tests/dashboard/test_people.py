@@ -192,7 +192,7 @@ def test_in_a_team_lists_begin_with_the_own_jobs_and_are_filtered_by_project(
     visitor.button("All").click()
     expect(names).to_have_count(2)
     assert visitor.address == "/jobs?owner=*"
-    page.reload()  # as a link that somebody sent
+    page.reload()  # as a link from another person
     expect(names).to_have_count(2)
     assert visitor.address == "/jobs?owner=*"
     page.get_by_label("Project", exact=True).select_option("speech")

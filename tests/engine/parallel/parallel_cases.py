@@ -82,6 +82,13 @@ class Deep(SmallTask):
         return deep(Dropout, tied=self.tied)
 
 
+class Masked(Deep):
+    """Has no target that counts."""
+
+    def weight(self, batch: Any) -> float:
+        return 0.0
+
+
 class TwoCalls(Deep):
     """Calls the model twice in a micro-batch."""
 

@@ -168,7 +168,17 @@ def test_loading_and_saving_gives_the_same_bytes_on_any_layout(pool: Pool, tmp_p
         assert states[0].read_bytes() == states[1].read_bytes(), other
 
 
-# --- refusals at the start
+# --- checks at the start
+
+
+@pytest.mark.parametrize(("tensor", "pipeline"), [(2, 1), (1, 2)])
+def test_a_check_without_a_gradient_is_reported(
+    pool: Pool, tmp_path: Path, tensor: int, pipeline: int
+) -> None:
+    settings = SETTINGS | layout(tensor, pipeline) | {"steps": 1}
+    pool.run(cases.train, settings, tmp_path, None, cases.Masked(), world_size=2)
+    warnings = [event["message"] for event in events(tmp_path, "warning")]
+    assert any("the cut was checked without a gradient" in each for each in warnings), warnings
 
 
 @pytest.mark.parametrize(
