@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, Literal
 
-from torch import Tensor, UntypedStorage
+from torch import Tensor, UntypedStorage, device, dtype
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -31,6 +31,8 @@ Part = Literal[
 ]
 _SENDS: Final = frozenset({"c10d", "fsdp", "_c10d_functional"})
 """Namespaces of operations whose tensors are on their way between ranks."""
+_NUMBERS: Final = frozenset({bool, int, float, str, type(None), dtype, device})
+"""Types of most arguments; they hold no tensor."""
 
 
 class _Held:
@@ -211,5 +213,5 @@ def _leaves(tree: Any) -> Iterator[Any]:
         yield from _leaves(list(tree.values()))
     elif isinstance(tree, Tensor):
         yield tree
-    else:
+    elif kind not in _NUMBERS:
         yield from tree_leaves(tree)

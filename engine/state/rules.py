@@ -86,8 +86,11 @@ class UserCode:
         """Yield the user's modules that are imported now."""
         # Every walk asks, and a process has some thousand modules, of which few are new.
         if new := sys.modules.keys() - self._known.keys():
+            possible = new if self._folder is not None else new & self._named
             self._known |= {
-                name: self._is_of_user(name) for name in list(sys.modules) if name in new
+                name: name in possible and self._is_of_user(name)
+                for name in list(sys.modules)
+                if name in new
             }
         for name in [name for name, owned in self._known.items() if owned]:
             module = sys.modules.get(name)
@@ -105,7 +108,6 @@ class UserCode:
         return self._known[module_name]
 
     def _is_of_user(self, name: str) -> bool:
-        # Of some thousand modules, few are of the user: first what costs least.
         if self._folder is None and name not in self._named:
             return False
         file = getattr(sys.modules.get(name), "__file__", None)

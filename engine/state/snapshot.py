@@ -117,7 +117,10 @@ class Snapshot:
         return found
 
     def _changed_children(self, entry: Entry, kept: list[Child]) -> list[Entry]:
-        now = {key_of(key): value for key, _, value in tracked(entry)}
+        children = tracked(entry)
+        if _are_the_same(entry, kept, children):
+            return []
+        now = {key_of(key): value for key, _, value in children}
         before = {key_of(key): value for key, _, value in kept}
         if entry.kind in CONTAINERS and (
             list(now) != list(before)
@@ -128,9 +131,7 @@ class Snapshot:
         for key, end, value in kept if entry.kind in ATTRIBUTES else ():
             if not self._same(value, now.get(key_of(key), ABSENT)):
                 found.append(child_of(entry, key, end, value))
-        added = [
-            (key, end, value) for key, end, value in tracked(entry) if key_of(key) not in before
-        ]
+        added = [(key, end, value) for key, end, value in children if key_of(key) not in before]
         return found + [child_of(entry, key, end, value) for key, end, value in added]
 
     def _same(self, before: Any, now: Any) -> bool:
@@ -265,6 +266,15 @@ def content_of(entry: Entry) -> Any:
         return entry.value.state_dict()
     except Exception as error:
         raise UnsavableError(f"its state_dict() raised {type(error).__name__}: {error}") from error
+
+
+def _are_the_same(entry: Entry, before: list[Child], now: list[Child]) -> bool:
+    """Return whether a structure holds the same objects in the same order: no value is read."""
+    by_name = entry.kind in ATTRIBUTES
+    return len(before) == len(now) and all(
+        old is new and (key is other or (by_name and key == other))
+        for (key, _, old), (other, _, new) in zip(before, now, strict=True)
+    )
 
 
 def _same_leaf(entry: Entry, kept: Any) -> bool:

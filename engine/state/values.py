@@ -13,6 +13,7 @@ import math
 import random
 import zlib
 from collections import OrderedDict, deque
+from collections.abc import Collection
 from enum import Enum
 from typing import Any, Final
 
@@ -38,7 +39,12 @@ def is_plain(value: Any) -> bool:
     kind = type(value)
     if kind in PLAIN_TYPES:
         return True
-    return kind in (tuple, frozenset) and all(map(is_plain, value))
+    return kind in (tuple, frozenset) and all_plain(value)
+
+
+def all_plain(values: Collection[Any]) -> bool:
+    """Return whether :func:`is_plain` holds for each value."""
+    return PLAIN_TYPES.issuperset(map(type, values)) or all(map(is_plain, values))
 
 
 def base_of(value: Any) -> Any:

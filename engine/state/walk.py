@@ -34,7 +34,7 @@ from lockstep.engine.state.rules import (
     is_left_out,
     is_private_to_library,
 )
-from lockstep.engine.state.values import PLAIN_TYPES, base_of, draws, is_plain, is_tensor
+from lockstep.engine.state.values import PLAIN_TYPES, all_plain, base_of, draws, is_plain, is_tensor
 
 TASK: Final = "task"
 """Name of the task, the second root; the model has none."""
@@ -247,8 +247,8 @@ def _is_flat(value: Any) -> bool:
     if len(value) > FLAT_MAX or hasattr(value, "_fields") or type(value) not in EXACT:
         return False
     if isinstance(value, dict):
-        return all(map(is_plain, value)) and all(map(is_plain, value.values()))
-    return all(map(is_plain, value))
+        return all_plain(value.keys()) and all_plain(value.values())
+    return all_plain(value)
 
 
 EXACT: Final = {list, dict, set, frozenset, deque, tuple, OrderedDict, defaultdict, Counter}
@@ -270,12 +270,18 @@ _KINDS: Final[tuple[tuple[str, Any], ...]] = (
     (ITERATOR, lambda value: isinstance(value, Iterator) and not isinstance(value, io.IOBase)),
 )
 """The first that applies."""
+_CODE_TYPES: Final = frozenset(
+    {types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, type}
+)
+"""Types to which none of these kinds applies."""
 
 
 def kind_of(value: Any) -> str:
     """Return the kind of a value; ``object`` where the user's code decides."""
     if type(value) in PLAIN_TYPES:  # Most attributes: no need to ask them all.
         return PLAIN
+    if type(value) in _CODE_TYPES:  # Most values of a module or a class.
+        return OBJECT
     return next((kind for kind, is_kind in _KINDS if is_kind(value)), OBJECT)
 
 
@@ -305,8 +311,9 @@ def _is_stateless(value: Any) -> bool:
     """Return whether a value of a module or a class is a function that keeps nothing."""
     if not isinstance(value, types.FunctionType):
         return isinstance(value, types.BuiltinFunctionType)
-    defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
-    return not (value.__closure__ or vars(value)) and all(map(is_plain, defaults))
+    if value.__closure__ or vars(value):
+        return False
+    return all_plain(value.__defaults__ or ()) and all_plain((value.__kwdefaults__ or {}).values())
 
 
 def _own_attributes(entry: Entry) -> list[Child]:
