@@ -175,7 +175,8 @@ def _indivisible(train: Train) -> Iterator[FieldError]:
 def _not_in_stages(train: Train) -> Iterator[FieldError]:
     """Yield what stages do not work with."""
     stages, strategy = train.parallel.stages, train.strategy
-    if not strategy.kind.has_stages:
+    cuts_layers = train.parallel.tensor_size > 1  # Then errors of both cuts were yielded.
+    if not strategy.kind.has_stages and not (cuts_layers and not strategy.kind.cuts_layers):
         whole = strategy.kind.cuts_layers or strategy.kind.shards_optimizer
         yield FieldError(
             "/train/strategy/name",
@@ -186,12 +187,6 @@ def _not_in_stages(train: Train) -> Iterator[FieldError]:
             "set name: ddp",
         )
     for field, value, why, instead in (
-        (
-            "parallel/tensor",
-            train.parallel.tensor if train.parallel.tensor_size > 1 else None,
-            "both cuts together are not available yet",
-            "use one of tensor and pipeline",
-        ),
         (
             "strategy/static_graph",
             strategy.static_graph or None,
@@ -206,7 +201,7 @@ def _not_in_stages(train: Train) -> Iterator[FieldError]:
         ),
         *_unsupported_by_cuts(train),
     ):
-        if value is not None:
+        if value is not None and not (cuts_layers and field != "strategy/static_graph"):
             yield FieldError(
                 f"/train/{field}", f"with parallel.pipeline {stages}: {why}", value, instead
             )

@@ -29,7 +29,7 @@ from lockstep.engine.checkpoints.state import TrainingState
 from lockstep.engine.data.loader import Batches, RunLength
 from lockstep.engine.data.task_checks import dataset_of, model_of
 from lockstep.engine.loop.checking import check, read_items
-from lockstep.engine.loop.cutting import cut_into_stages, cut_layers
+from lockstep.engine.loop.cutting import cut_in_place
 from lockstep.engine.loop.parts import Assembly, Data, Found, Items, Model, RunInputs, Splits, Step
 from lockstep.engine.memory import auto
 from lockstep.engine.memory.advice import must_fit
@@ -275,8 +275,7 @@ def _strategy(
         resumes=state is not None,
         by_block=sharing.gathers_blocks,
     )
-    slices = cut_layers(inputs, model, splits)
-    stages = cut_into_stages(inputs, model, splits, conditional=usage.conditional)
+    slices, stages = cut_in_place(inputs, model, splits, conditional=usage.conditional)
     strategy = sharing(objective, inputs.mesh.data, train.strategy, usage)
     tensor = None
     if slices is not None:

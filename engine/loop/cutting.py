@@ -5,19 +5,19 @@ Not here: the cut itself (``engine.parallel.cut``), its check (``engine.prefligh
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 from lockstep.engine.data.loader import RankBatch
 from lockstep.engine.data.task_checks import require_same_batch
 from lockstep.engine.loop.parts import Model, RunInputs, Splits
 from lockstep.engine.model.buffers import share_buffers
 from lockstep.engine.parallel.collectives import TensorGroup
-from lockstep.engine.parallel.cut import CutModel, cut_model
+from lockstep.engine.parallel.cut import CutModel
 from lockstep.engine.parallel.links import Links
 from lockstep.engine.parallel.pipeline import Pipeline
 from lockstep.engine.parallel.staged import StageCut, WholeModel
-from lockstep.engine.parallel.stages import cut_stage
-from lockstep.engine.preflight.uncut import check_cut
+from lockstep.engine.parallel.stages import StagePlan, cut_stage
+from lockstep.engine.preflight.uncut import CutCheck, check_cut
 from lockstep.engine.preflight.unstaged import stages_of
 from lockstep.engine.runtime.errors import BadSpecError
 from lockstep.engine.runtime.mesh import Mesh
@@ -27,52 +27,19 @@ COMPARED_STEPS: Final = 3
 """First steps of a start in which samples are compared."""
 
 
-def cut_layers(
-    inputs: RunInputs, model: Model, splits: Splits
-) -> tuple[TensorGroup, CutModel] | None:
-    """Cut the model in place; None if each rank keeps all of it. All ranks must call this.
+class Cuts(NamedTuple):
+    """What this rank keeps of a run's model."""
 
-    Raises
-    ------
-    EngineError
-        ``bad_spec``: the task has no plan, or the cut model computes something else.
-    """
-    mesh, task, module = inputs.mesh, inputs.task, model.module
-    if mesh.tensor is None:
-        return None
-    plan = _plan_of(inputs, model)
-    if type(task).penalty is not Task.penalty:
-        raise BadSpecError(
-            "penalty() reads whole parameters, and ranks hold slices of them: remove it, or set "
-            "parallel.tensor to null",
-        )
-    group = TensorGroup(mesh.tensor, mesh.place.tensor)
-    checked = check_cut(
-        task,
-        module,
-        splits.train,
-        plan,
-        group,
-        ranks=mesh.world,
-        size=splits.size,
-        seed=inputs.train.seed,
-    )
-    _warn_of(checked.note, inputs)
-    cut = cut_model(module, plan, group)
-    for name, layer in checked.dropouts.items():
-        dropout: Any = module.get_submodule(name)
-        dropout.cut = layer
-    if mesh.line is None:
-        module.to(mesh.world.device)
-        share_buffers(module, mesh.world)
-        model.replicas.cut(cut.cuts, mesh.layout)
-    return group, cut
+    layers: tuple[TensorGroup, CutModel] | None = None
+    """None if no layer is cut."""
+    stages: StageCut | None = None
+    """None without a pipeline."""
 
 
-def cut_into_stages(
-    inputs: RunInputs, model: Model, splits: Splits, *, conditional: bool
-) -> StageCut | None:
-    """Reduce the model to this rank's stage; None without a pipeline. All ranks must call this.
+def cut_in_place(inputs: RunInputs, model: Model, splits: Splits, *, conditional: bool) -> Cuts:
+    """Reduce the model to what this rank keeps of it. All ranks must call this.
+
+    Both cuts are checked before the first, because their checks copy the whole model.
 
     Parameters
     ----------
@@ -83,8 +50,67 @@ def cut_into_stages(
     Raises
     ------
     EngineError
-        ``bad_spec``: the model has no stages, or they compute something else.
+        ``bad_spec``: the task has no plan, the model has no stages, or the parts compute something
+        else.
     """
+    mesh, module = inputs.mesh, model.module
+    if not mesh.cuts:
+        return Cuts()
+    checked = _checked_layers(inputs, model, splits)
+    plan = _checked_stages(inputs, model, splits, checked, conditional=conditional)
+    whole = WholeModel.of(module, inputs.task.param_groups(module)) if plan is not None else None
+    index, device = mesh.place.stage, mesh.world.device
+    cut = None
+    if checked is not None:
+        cut = checked.apply(module, held=None if plan is None else plan.held_by(index))
+    stage = None if plan is None else cut_stage(module, plan, index, device)
+    module.to(device)
+    share_buffers(module, mesh.world)
+    names = () if cut is None else cut.cuts
+    stages = None
+    if stage is not None:
+        assert plan is not None
+        assert whole is not None
+        assert mesh.line is not None
+        model.inventory.cut(stage.stand_ins)
+        model.replicas.of_stage(module, mesh, names)
+        links = Links(mesh.line, index, plan.stages, device)
+        stages = StageCut(plan, Pipeline(stage, links), whole)
+    else:
+        model.replicas.cut(names, mesh.layout)
+    layers = None if checked is None or cut is None else (checked.group, cut)
+    return Cuts(layers, stages)
+
+
+def _checked_layers(inputs: RunInputs, model: Model, splits: Splits) -> CutCheck | None:
+    """Return the cut of layers; None if each rank keeps whole ones. All ranks must call this."""
+    mesh, task = inputs.mesh, inputs.task
+    if mesh.tensor is None:
+        return None
+    plan = _plan_of(inputs, model)
+    if type(task).penalty is not Task.penalty:
+        raise BadSpecError(
+            "penalty() reads whole parameters, and ranks hold slices of them: remove it, or set "
+            "parallel.tensor to null",
+        )
+    checked = check_cut(
+        task,
+        model.module,
+        splits.train,
+        plan,
+        TensorGroup(mesh.tensor, mesh.place.tensor, mesh.tensor_on_host),
+        ranks=mesh.world,
+        size=splits.size,
+        seed=inputs.train.seed,
+    )
+    _warn_of(checked.note, inputs)
+    return checked
+
+
+def _checked_stages(
+    inputs: RunInputs, model: Model, splits: Splits, layers: CutCheck | None, *, conditional: bool
+) -> StagePlan | None:
+    """Return the stages of the model; None without a pipeline. All ranks must call this."""
     mesh, task, module = inputs.mesh, inputs.task, model.module
     if mesh.line is None:
         return None
@@ -99,12 +125,13 @@ def cut_into_stages(
         module,
         splits.train,
         mesh,
+        layers=layers,
         evaluates=splits.evaluation is not None,
         size=splits.size,
         seed=inputs.train.seed,
     )
-    _warn_of(note, inputs)
-    index, device = mesh.place.stage, mesh.world.device
+    if layers is None:  # Otherwise it was said.
+        _warn_of(note, inputs)
     lacking = [
         stage
         for stage in range(plan.stages)
@@ -115,13 +142,7 @@ def cut_into_stages(
             f"parallel.pipeline: stage {lacking[0]} has no parameter to train, which this version "
             "does not support: set fewer stages",
         )
-    whole = WholeModel.of(module, task.param_groups(module))
-    stage = cut_stage(module, plan, index, device)
-    module.to(device)
-    share_buffers(module, mesh.world)
-    model.inventory.cut(stage.stand_ins)
-    model.replicas.of_stage(module, mesh)
-    return StageCut(plan, Pipeline(stage, Links(mesh.line, index, plan.stages, device)), whole)
+    return plan
 
 
 def _warn_of(note: str, inputs: RunInputs) -> None:

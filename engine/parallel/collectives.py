@@ -32,10 +32,13 @@ class TensorGroup:
     group : ProcessGroup
     index : int
         Index of this rank's slices.
+    host : ProcessGroup, optional
+        The same ranks, for tensors on the host; by default ``group`` sends them.
     """
 
-    def __init__(self, group: dist.ProcessGroup, index: int):
+    def __init__(self, group: dist.ProcessGroup, index: int, host: dist.ProcessGroup | None = None):
         self.group, self.index, self.size = group, index, group.size()
+        self._host = host or group
         self._last: tuple[Tensor, Tensor] | None = None
         """The last input and its copy, until a layer ends with a whole output again."""
         self.timeline: Timeline | None = None
@@ -79,17 +82,20 @@ class TensorGroup:
     def sum_up(self, tensor: Tensor) -> None:
         """Add up a tensor over the ranks, in place."""
         with self._marked():
-            dist.all_reduce(tensor, group=self.group)
+            dist.all_reduce(tensor, group=self._of(tensor))
 
     def exchange(self, every: list[Tensor], own: Tensor) -> None:
         """Fill a list with the tensors of all ranks, in their order."""
         with self._marked():
-            dist.all_gather(every, own, group=self.group)
+            dist.all_gather(every, own, group=self._of(own))
 
     def send_first(self, tensor: Tensor) -> None:
         """Replace a tensor by that of the first rank, in place."""
         with self._marked():
-            dist.broadcast(tensor, group=self.group, group_src=0)
+            dist.broadcast(tensor, group=self._of(tensor), group_src=0)
+
+    def _of(self, tensor: Tensor) -> dist.ProcessGroup:
+        return self._host if tensor.device.type == "cpu" else self.group
 
     @contextmanager
     def _marked(self) -> Iterator[None]:

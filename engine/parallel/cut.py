@@ -10,7 +10,7 @@ Not here: the words of a plan (``engine.parallel.plan``), the messages
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -47,7 +47,13 @@ class CutModel:
         return "no line" if line is None else f"the line {line}"
 
 
-def cut_model(model: nn.Module, plan: Mapping[str, str], group: TensorGroup) -> CutModel:
+def cut_model(
+    model: nn.Module,
+    plan: Mapping[str, str],
+    group: TensorGroup,
+    *,
+    held: Collection[str] | None = None,
+) -> CutModel:
     """Cut a model in place. All ranks of the group must call this.
 
     Parameters
@@ -57,6 +63,9 @@ def cut_model(model: nn.Module, plan: Mapping[str, str], group: TensorGroup) -> 
     plan : mapping of str to str
         Lines of a tensor plan (``engine.parallel.plan``).
     group : TensorGroup
+    held : collection of str, optional
+        First names of the parameters that this rank's stage keeps; all by default. The others stay
+        whole, and their modules send nothing: zeros of that shape replace them.
 
     Raises
     ------
@@ -78,12 +87,15 @@ def cut_model(model: nn.Module, plan: Mapping[str, str], group: TensorGroup) -> 
                     "otherwise: give both layers words that cut the same dimension",
                 )
     _require_all_users(model, lines, set(cuts))
-    for parameter, cut in cuts.items():
-        parameter.grad = None
-        parameter.data = cut.take(parameter.data, group.index)
+    kept = {each for name, each in model.named_parameters() if held is None or name in held}
     for name, line in lines.items():
-        if line.word != SUMMED:
-            _exchange(model.get_submodule(name), line, group)
+        module = model.get_submodule(name)
+        if line.word != SUMMED and module.weight in kept:
+            _exchange(module, line, group)
+    for parameter, cut in cuts.items():
+        if parameter in kept:
+            parameter.grad = None
+            parameter.data = cut.take(parameter.data, group.index)
     named = list(model.named_parameters(remove_duplicate=False))
     return CutModel(
         {name: cuts[parameter] for name, parameter in named if parameter in cuts},

@@ -312,7 +312,7 @@ def cut_stage(model: nn.Module, plan: StagePlan, index: int, device: torch.devic
     Parameters
     ----------
     model : nn.Module
-        Whole, or with layers that are cut, without gradients.
+        Whole, or with layers that are cut where the stage keeps them, without gradients.
     plan : StagePlan
     index : int
         Of the stage.
@@ -337,7 +337,7 @@ def cut_stage(model: nn.Module, plan: StagePlan, index: int, device: torch.devic
             block.forward = _End(stage)
     if not stage.first:
         model.get_submodule(plan.blocks[own.start]).register_forward_pre_hook(
-            lambda _, arguments: stage.enter(arguments)
+            lambda _, arguments: stage.enter(arguments), prepend=True
         )
     return stage
 

@@ -11,7 +11,7 @@ Not here: the cut (``engine.parallel.cut``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import zip_longest
 from typing import Any, Final, NamedTuple
@@ -41,12 +41,31 @@ NOISE: Final = 1e-6
 
 
 class CutCheck(NamedTuple):
-    """Result for a cut that was not refused."""
+    """A cut that was not refused."""
 
+    plan: Mapping[str, str]
+    """Lines of the tensor plan."""
+    group: TensorGroup
     dropouts: dict[str, DropoutCut]
     """Layers of dropout whose activations are cut, by name."""
     note: str = ""
     """Reason why nothing was compared."""
+
+    def apply(self, model: nn.Module, *, held: Collection[str] | None = None) -> CutModel:
+        """Cut a model in place. All ranks of the group must call this.
+
+        Parameters
+        ----------
+        model : nn.Module
+            The whole model that was checked, or a copy.
+        held : collection of str, optional
+            As for ``cut_model``.
+        """
+        cut = cut_model(model, self.plan, self.group, held=held)
+        for name, dropout in self.dropouts.items():
+            layer: Any = model.get_submodule(name)
+            layer.cut = dropout
+        return cut
 
 
 class _Pass(NamedTuple):
@@ -134,7 +153,7 @@ def check_cut(
     found = next(filter(None, ranks.gather(wrong)), "")
     if found:
         raise BadSpecError(f"with tensor {group.size} {found}")
-    return CutCheck(activations.cuts(), note)
+    return CutCheck(plan, group, activations.cuts(), note)
 
 
 def _pass(trial: TrialTask, piece: Piece, drawing: list[str]) -> _Pass:

@@ -2,7 +2,7 @@
 
 One forward of a copy in float64 shows the order of the blocks and the stages that use each
 parameter. Then the copy is reduced to this rank's stage, and the stages compute the gradient of the
-same sample together. Every rank compares the gradients that it holds, the last stage the loss, too.
+same sample together, with layers cut as they will be. Every rank compares the gradients that it holds, the last stage the loss, too.
 A block that passes on more than one activation is found here.
 
 Not here: the stages (``engine.parallel.stages``), layers that are cut (``engine.preflight.uncut``).
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from lockstep.engine.parallel.cut import CutModel
 from lockstep.engine.parallel.links import Links
 from lockstep.engine.parallel.pipeline import Pipeline, key_of
 from lockstep.engine.parallel.staged import sum_gradients
@@ -29,7 +30,7 @@ from lockstep.engine.parallel.stages import (
     require_chain,
 )
 from lockstep.engine.preflight.trial_task import Piece, TrialTask
-from lockstep.engine.preflight.uncut import GRADIENT, NOISE, one_sample
+from lockstep.engine.preflight.uncut import GRADIENT, NOISE, CutCheck, one_sample
 from lockstep.engine.runtime import randomness
 from lockstep.engine.runtime.errors import BadSpecError
 from lockstep.engine.runtime.mesh import Mesh
@@ -51,6 +52,7 @@ def stages_of(
     dataset: Dataset[Any],
     mesh: Mesh,
     *,
+    layers: CutCheck | None = None,
     evaluates: bool,
     size: int,
     seed: int,
@@ -67,6 +69,8 @@ def stages_of(
     dataset : Dataset
         The train split.
     mesh : Mesh
+    layers : CutCheck, optional
+        Cut of the layers of each stage.
     evaluates : bool
         True if the run evaluates.
     size : int
@@ -88,7 +92,7 @@ def stages_of(
             raise BadSpecError("parallel.pipeline: ranks divide the model differently")
         whole = _Whole(trial.add(piece), {name: p.grad for name, p in trial.trained.items()})
         trial.forget()
-        wrong = _difference(trial, piece, plan, mesh, whole)
+        wrong = _difference(trial, piece, plan, mesh, whole, layers=layers)
         trial.close()
     found = next(filter(None, ranks.gather(wrong)), "")
     if found:
@@ -116,10 +120,14 @@ def _difference(
     plan: StagePlan,
     mesh: Mesh,
     whole: _Whole,
+    *,
+    layers: CutCheck | None,
 ) -> str:
     """Return the first difference of this rank's stage in words; empty if there is none."""
     assert mesh.line is not None, "of a pipeline"
-    index = mesh.place.stage
+    index, cut = mesh.place.stage, None
+    if layers is not None:
+        cut = layers.apply(trial.model, held=plan.held_by(index))
     stage = cut_stage(trial.model, plan, index, _HOST)
     trial.restart()
     pipeline = Pipeline(stage, Links(mesh.line, index, plan.stages, _HOST))
@@ -136,25 +144,60 @@ def _difference(
     finally:
         trial.end()
     held = dict(trial.model.named_parameters())
+    if layers is not None and cut is not None:
+        for name in sorted(cut.summed & held.keys()):
+            layers.group.sum_up(_gradient_of(held[name]))
+    _sum_tied(held, plan, mesh)
+    expected = {name: each for name, each in whole.gradients.items() if each is not None}
+    total = float(torch.stack([each.norm() for each in expected.values()]).norm())
+    if not torch.isfinite(whole.losses).all() or not total < float("inf"):
+        return ""
+    if layers is not None and cut is not None:
+        expected = _slices_of(expected, cut, layers.group.index)
+    return _worst(held, expected, total) or (
+        _other_loss(losses[0], whole.losses) if stage.last else ""
+    )
+
+
+def _sum_tied(held: Mapping[str, nn.Parameter], plan: StagePlan, mesh: Mesh) -> None:
+    """Sum the gradients of parameters that several stages hold."""
     for stages in plan.tied:
         group = mesh.groups_of_stages(stages, on_host=True)
         if group is not None:
             sum_gradients(
                 [held[name] for name, each in plan.holders.items() if each == stages], group
             )
-    return _worst(held, whole) or (_other_loss(losses[0], whole.losses) if stage.last else "")
 
 
-def _worst(held: Mapping[str, nn.Parameter], whole: _Whole) -> str:
-    """Return the parameter whose gradient differs most in words; empty if none does."""
-    gradients = {name: each for name, each in whole.gradients.items() if each is not None}
-    total = float(torch.stack([each.norm() for each in gradients.values()]).norm())
-    if not torch.isfinite(whole.losses).all() or not total < float("inf"):
-        return ""
+def _slices_of(whole: Mapping[str, Tensor], cut: CutModel, index: int) -> dict[str, Tensor]:
+    """Return gradients of a whole model with this rank's slices of those that are cut."""
+    return {
+        name: cut.cuts[name].take(gradient, index) if name in cut.cuts else gradient
+        for name, gradient in whole.items()
+    }
+
+
+def _gradient_of(parameter: nn.Parameter) -> Tensor:
+    if parameter.grad is None:
+        parameter.grad = torch.zeros_like(parameter)
+    return parameter.grad
+
+
+def _worst(held: Mapping[str, nn.Parameter], expected: Mapping[str, Tensor], total: float) -> str:
+    """Return the parameter whose gradient differs most in words; empty if none does.
+
+    Parameters
+    ----------
+    held : mapping
+        Parameters of this rank.
+    expected : mapping
+        Their gradients in the whole model.
+    total : float
+        Norm of the whole model's gradient.
+    """
     wrong: list[tuple[float, str]] = []
-    for name in held.keys() & gradients.keys():
-        gradient, found = gradients[name], held[name].grad
-        found = torch.zeros_like(gradient) if found is None else found
+    for name in held.keys() & expected.keys():
+        gradient, found = expected[name], _gradient_of(held[name])
         size, off = float(gradient.norm()), float((found - gradient).norm())
         if off > GRADIENT * size + NOISE * total:
             wrong.append((off / (size or total), name))

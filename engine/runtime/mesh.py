@@ -48,6 +48,8 @@ class Mesh:
     data: Ranks
     tensor: dist.ProcessGroup | None = None
     """Ranks that share each layer of one copy of the model; None if none is shared."""
+    tensor_on_host: dist.ProcessGroup | None = None
+    """The same ranks, for tensors on the host."""
     stage: Ranks | None = None
     """Ranks of the same stage; None without a pipeline."""
     line: StageLine | None = None
@@ -110,15 +112,18 @@ def mesh_of(ranks: Ranks, parallel: Parallel) -> Mesh:
         raise BadSpecError(f"{error}: start another number of ranks") from None
     if parallel.ranks_per_copy == 1:
         return Mesh.whole(ranks)
-    place, tensor, stage, line = layout.place(ranks.rank), None, None, None
+    place, stage, line = layout.place(ranks.rank), None, None
+    tensor = on_host = None
     data = _some_of(ranks, layout.data_groups())
     if layout.tensor > 1:
-        tensor = _member_of(_groups(ranks, layout.tensor_groups(), None), ranks.rank)
+        tensor = on_host = _member_of(_groups(ranks, layout.tensor_groups(), None), ranks.rank)
+        if is_accelerator(ranks.device):
+            on_host = _member_of(_new_groups(ranks, layout.tensor_groups(), "gloo"), ranks.rank)
     if layout.pipeline > 1:
         assert place.copy == data.rank
         stage = data if layout.tensor == 1 else _some_of(ranks, layout.stage_groups())
         line = _line(ranks, layout)
-    return Mesh(layout, ranks, data, tensor, stage, line)
+    return Mesh(layout, ranks, data, tensor, on_host, stage, line)
 
 
 def _some_of(ranks: Ranks, members: list[tuple[int, ...]]) -> Ranks:

@@ -166,13 +166,17 @@ class ReplicaCheck:
         self._slices = torch.tensor([name in names for name in self._names])
         self._slice_of = [layout.place(rank).tensor for rank in range(layout.world_size)]
 
-    def of_stage(self, model: nn.Module, mesh: Mesh) -> None:
-        """From here on, compare the ranks of one stage of a pipeline, which hold its parameters."""
+    def of_stage(self, model: nn.Module, mesh: Mesh, names: Container[str] = ()) -> None:
+        """From here on, compare the ranks of one stage of a pipeline, which hold its parameters.
+
+        Of those with these names they hold slices.
+        """
         assert mesh.stage is not None, "of a pipeline"
         self._ranks, self._active = mesh.stage, self._active and mesh.stage.world_size > 1
         self._first_rank = mesh.world.rank - mesh.stage.rank
         self._names, self._parameters = zip(*model.named_parameters(), strict=True)
-        self._slice_of = [0] * mesh.stage.world_size
+        self._slice_of = [rank % mesh.layout.tensor for rank in range(mesh.stage.world_size)]
+        self._slices = torch.tensor([name in names for name in self._names])
 
     def stand_down(self) -> None:
         """From here on ranks hold different parts of the model: there is nothing to compare."""

@@ -104,7 +104,6 @@ STAGES: dict[str, Any] = {"parallel": {"pipeline": 2}}
         ({"gpus": 3}, {"parallel": {"tensor": 3}}, "cuts heads (4) of causal_lm into 3 unequal parts"),
         ({"gpus": 2}, {"parallel": TWO, "task": "image_classification"}, "has no tensor plan"),
         ({"gpus": 3}, STAGES, "model is whole, got 3 → request 2 or 4 gpus"),
-        ({"gpus": 4}, {"parallel": {"tensor": 2, "pipeline": 2}}, "both cuts together are not"),
         ({"gpus": 2}, STAGES | {"strategy": {"name": "zero1"}}, "zero1 is not available yet"),
         ({"gpus": 2}, STAGES | {"strategy": {"name": "data_parallel"}}, "needs the whole model"),
         ({"gpus": 2}, STAGES | {"strategy": {"static_graph": True}}, "/train/strategy/static_"),
@@ -120,6 +119,16 @@ def test_a_cut_that_cannot_be_is_refused_with_the_numbers(
 ) -> None:
     found = refusals(resources, **train)
     assert any(words in each for each in found), found
+
+
+def test_both_cuts_refuse_a_field_once() -> None:
+    found = refusals(
+        {"gpus": 4},
+        parallel={"tensor": 2, "pipeline": 2},
+        compile=True,
+        strategy={"name": "local_sgd", "sync_every_steps": 2},
+    )
+    assert [each.partition(":")[0] for each in found] == ["/train/strategy/name", "/train/compile"]
 
 
 @pytest.mark.parametrize("nodes", [None, 2, 3])

@@ -252,13 +252,19 @@ def refused(ranks: Ranks, settings: dict[str, Any], folder: Path, plan: dict[str
 
 
 def diverged(ranks: Ranks, name: str) -> str:
-    """Change a number on rank 3 of two copies; return the message of the comparison."""
-    mesh = mesh_of(ranks, Parallel(tensor=2))
+    """Change a number on rank 3 of two copies; return the message of the comparison.
+
+    On eight ranks the copies have a second stage.
+    """
+    mesh = mesh_of(ranks, Parallel(tensor=2, pipeline=ranks.world_size // 4))
     assert mesh.tensor is not None
     model = initial(Dropout)
     check = ReplicaCheck(model, ranks)
     cut = cut_model(model, PLAN, TensorGroup(mesh.tensor, mesh.place.tensor))
-    check.cut(cut.cuts, mesh.layout)
+    if mesh.stage is None:
+        check.cut(cut.cuts, mesh.layout)
+    else:
+        check.of_stage(model, mesh, cut.cuts)
     check.compare(1)
     if ranks.rank == 3:
         model.get_parameter(name).data.view(-1)[0] += 1

@@ -1,15 +1,18 @@
-"""Sharded copies of slices: two tensor ranks, two ranks per copy, two copies, on eight ranks."""
+"""Layouts of eight ranks: sharded copies of slices, and copies of stages with cut layers."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests.engine.parallel import parallel_cases as cases
+from tests.engine.parallel import test_pipeline as stages
+from tests.engine.parallel.small_lm import Masked, deep, reference
 from tests.engine.parallel.test_tensor import (
     SETTINGS,
     check,
@@ -43,6 +46,21 @@ def test_sharded_copies_of_a_cut_model_train_as_a_plain_loop(
     more["strategy"] = {**more["strategy"], "reduce": reduce}
     check(*compared(run(eight, tmp_path, 4, 2, **more), more))
     assert events(tmp_path, "warning") == []
+
+
+@pytest.mark.contract(2, 3, 16, 25)
+def test_two_copies_of_cut_stages_train_as_a_plain_loop(eight: Pool, tmp_path: Path) -> None:
+    settings = SETTINGS | stages.layout(2, 2) | SHORT
+    found, batches = stages.run(eight, tmp_path, (2, 2, 2), settings)
+    check(found, reference(settings, 3, batches, partial(deep, Masked)))
+    assert events(tmp_path, "warning") == []
+
+
+@pytest.mark.contract(23)
+def test_slices_of_a_stage_are_compared_with_those_of_other_copies(eight: Pool) -> None:
+    found = eight.run(cases.diverged, "blocks.0.up.weight", world_size=8)
+    words = "blocks.0.up.weight differs, between rank 1 and rank 3"
+    assert [each.endswith(words) for each in found] == [True] * 4 + [False] * 4, found
 
 
 def test_a_run_resumes_from_and_on_sharded_copies(eight: Pool, tmp_path: Path) -> None:

@@ -60,6 +60,7 @@ def run(
         ((2, 1, 2), "ddp", RAGGED),
         ((1, 1, 4), "ddp", RAGGED),
         ((2, 1, 2), "manual", {}),
+        ((1, 2, 2), "ddp", RAGGED),
     ],
     ids=str,
 )
@@ -134,7 +135,7 @@ def test_a_task_names_the_blocks_of_its_stages(pool: Pool, tmp_path: Path) -> No
 # --- checkpoints
 
 SAVED = {"checkpoint": {"every_steps": 2, "keep_last": 9}, "steps": 4}
-LAYOUTS: list[Layout] = [(1, 1, 2), (1, 1, 1), (2, 1, 2), (1, 2, 1)]
+LAYOUTS: list[Layout] = [(1, 2, 2), (1, 1, 2), (1, 1, 1), (2, 1, 2), (1, 2, 1)]
 
 
 @pytest.mark.contract(26, 27)
@@ -158,7 +159,7 @@ def test_a_run_resumes_on_any_layout_and_exactly_on_its_own(pool: Pool, tmp_path
 def test_loading_and_saving_gives_the_same_bytes_on_any_layout(pool: Pool, tmp_path: Path) -> None:
     first, saved = tmp_path / "first", "checkpoints/step-00000002"
     run(pool, first, (1, 1, 1), SETTINGS | {"steps": 2})
-    for other in ((1, 1, 2), (2, 1, 2)):
+    for other in ((1, 1, 2), (2, 1, 2), (1, 2, 2)):
         folder = tmp_path / str(other)
         shutil.copytree(first / saved, folder / "resume")
         settings = SETTINGS | layout(*other[1:]) | {"steps": 2}
