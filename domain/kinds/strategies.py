@@ -84,6 +84,7 @@ STRATEGIES: Final = {
             means="``fsdp`` shards parameters, gradients and optimizer state over the ranks.",
             settings=("shard", "reduce"),
             cuts_layers=True,
+            has_stages=True,
             collective_forward=True,
             shards_model=True,
             gradient_copies=0,

@@ -51,7 +51,7 @@ from lockstep.engine.step.optimizer import Optimizer
 from lockstep.engine.step.replicas import ReplicaCheck
 from lockstep.engine.step.requirements import require_trainable
 from lockstep.engine.step.staged import StagedGradientStep
-from lockstep.engine.strategies import strategy_for
+from lockstep.engine.strategies import shards, strategy_for
 from lockstep.engine.strategies.base import Strategy
 from lockstep.engine.strategies.block_order import ModelUsage
 from lockstep.engine.task.dropout import Masks, name_layers
@@ -275,7 +275,10 @@ def _strategy(
         resumes=state is not None,
         by_block=sharing.gathers_blocks,
     )
+    blocks = list(shards.blocks(model.module))
     slices, stages = cut_in_place(inputs, model, splits, conditional=usage.conditional)
+    if stages is not None:
+        usage = usage.of_stage(blocks, list(shards.blocks(model.module)))
     strategy = sharing(objective, inputs.mesh.data, train.strategy, usage)
     tensor = None
     if slices is not None:

@@ -102,6 +102,7 @@ class StageParallel:
         tensor: TensorParallel | None = None,
     ):
         plan, self.pipeline, self.whole = cut
+        self.pipeline.stage.receive_before_hooks()
         self._mesh, self._plan, self._tensor = mesh, plan, tensor
         self._names = {id(parameter): name for name, parameter in model.named_parameters()}
         self._at = {name: index for index, name in enumerate(self.whole.order)}
@@ -149,8 +150,11 @@ class StageParallel:
         for parameter in parameters:
             name = self._names[id(parameter)]
             # One copy counts, unless copies hold different rows; so does one holder.
-            copies = not place.copy or isinstance(parameter, DTensor)
-            if not copies or self._plan.holders[name][0] != place.stage:
+            first = not place.copy
+            if isinstance(parameter, DTensor):
+                found_at = parameter.device_mesh.get_coordinate()
+                first = found_at is not None and not any(found_at[:-1])
+            if not first or self._plan.holders[name][0] != place.stage:
                 continue
             for gradient in self._counted(parameter):
                 at.append(self._at[name])

@@ -264,6 +264,8 @@ class Stage:
         self.stand_ins: dict[str, Tensor] = {}
         """Zeros in the places of other stages' parameters, by all names."""
         self._entered = False
+        self._receiver: tuple[Any, int] | None = None
+        """The first block, if another stage is before, and the hook that replaces its input."""
 
     @property
     def first(self) -> bool:
@@ -278,6 +280,19 @@ class Stage:
     def begin(self) -> None:
         """Begin the forward of a micro-batch."""
         self._entered, self.output = False, None
+
+    def receive_at(self, block: nn.Module) -> None:
+        """Replace the input of a block by the received activation."""
+        hook = block.register_forward_pre_hook(
+            lambda _, arguments: self.enter(arguments), prepend=True
+        )
+        self._receiver = block, hook.id
+
+    def receive_before_hooks(self) -> None:
+        """Let hooks that were registered before the others, since then, see the activation."""
+        if self._receiver is not None:
+            block, hook = self._receiver
+            block._forward_pre_hooks.move_to_end(hook, last=False)
 
     def require_ended(self) -> None:
         """Refuse a forward that did not run the blocks of this stage.
@@ -336,9 +351,7 @@ def cut_stage(model: nn.Module, plan: StagePlan, index: int, device: torch.devic
         elif at >= own.stop:
             block.forward = _End(stage)
     if not stage.first:
-        model.get_submodule(plan.blocks[own.start]).register_forward_pre_hook(
-            lambda _, arguments: stage.enter(arguments), prepend=True
-        )
+        stage.receive_at(model.get_submodule(plan.blocks[own.start]))
     return stage
 
 

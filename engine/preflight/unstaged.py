@@ -1,11 +1,12 @@
 """Division of a model into stages, and its check against the whole one, before the first step.
 
 One forward of a copy in float64 shows the order of the blocks and the stages that use each
-parameter. Then the copy is reduced to this rank's stage, and the stages compute the gradient of the
-same sample together, with layers cut as they will be. Every rank compares the gradients that it holds, the last stage the loss, too.
-A block that passes on more than one activation is found here.
+parameter. Then the copy is reduced to this rank's stage, with layers cut as they will be, and the
+stages compute the gradient of the same sample together. Every rank compares the gradients that it
+holds, the last stage the loss, too. A block that passes on more than one activation is found here.
 
-Not here: the stages (``engine.parallel.stages``), layers that are cut (``engine.preflight.uncut``).
+Not here: the stages (``engine.parallel.stages``), the check of cut layers alone
+(``engine.preflight.uncut``).
 """
 
 from __future__ import annotations

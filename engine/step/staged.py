@@ -10,7 +10,7 @@ Not here: the order of forwards and backwards (``engine.parallel.pipeline``).
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from torch import Tensor
 
@@ -23,6 +23,11 @@ from lockstep.engine.runtime.timeline import Timeline
 from lockstep.engine.step.gradient import Accumulated, GradientStep
 from lockstep.engine.step.requirements import without_gradients
 from lockstep.engine.task.interface import Batch
+
+_CONDITIONAL: Final = (
+    "did not use every trainable parameter, and stages do not support conditional models yet: set "
+    "pipeline to null"
+)
 
 
 class StagedGradientStep(GradientStep):
@@ -39,14 +44,16 @@ class StagedGradientStep(GradientStep):
 
     def warm_up(self, masked: Batch, *, keep: frozenset[str] = frozenset()) -> bool:
         complete = super().warm_up(masked, keep=keep)
-        found = self._stage.gather([self.state.moving, self.draws_on_host])
-        moving = sorted({name for names, _ in found for name in names})
+        found = self._stage.gather([self.state.moving, self.draws_on_host, complete])
+        moving = sorted({name for names, *_ in found for name in names})
         if moving:
             raise BadSpecError(
                 f"parallel.pipeline: a forward changes {listed(moving)}, which stages do not "
                 "support yet: set pipeline to null",
             )
-        self.draws_on_host = any(draws for _, draws in found)
+        if not all(used for *_, used in found):
+            raise BadSpecError(f"parallel.pipeline: a sample {_CONDITIONAL}")
+        self.draws_on_host = any(draws for _, draws, _ in found)
         return complete
 
     def accumulate(
@@ -55,8 +62,7 @@ class StagedGradientStep(GradientStep):
         found = super().accumulate(batch, divisors, timeline)
         if not found.reduced:
             raise BadSpecError(
-                "parallel.pipeline: a micro-batch did not use every trainable parameter, and "
-                "stages do not support conditional models yet: set pipeline to null",
+                f"parallel.pipeline: a micro-batch {_CONDITIONAL}",
             )
         return found
 
@@ -75,8 +81,7 @@ class StagedGradientStep(GradientStep):
 
         def backward(_: int, run: Callable[[], None]) -> None:
             self.masks.begin_backward()
-            self._strategy.reduce_next()
-            with without_gradients(weights):
+            with self._strategy.backward(last=True), without_gradients(weights):
                 run()
 
         key = key_of(batch, trains=True)
@@ -124,8 +129,8 @@ class StagedGradientStep(GradientStep):
             )
             if last:
                 self._on_last_gradient = lambda: timeline.mark("backward", then="communication")
-                self._strategy.reduce_next()
-            run()
+            with self._strategy.backward(last=last, empty=not micro_batch.samples):
+                run()
             reduces = last and self._ranks.world_size > 1
             timeline.mark("communication" if reduces else "backward", then="forward")
 

@@ -145,12 +145,23 @@ class Strategy:
             self._used_so_far = self._have_gradients()
         return nullcontext()
 
-    def reduce_next(self) -> None:
-        """Let the next backward reduce the gradient of the step.
+    def backward(
+        self,
+        *,
+        last: bool,  # noqa: ARG002 - for overrides
+        empty: bool = False,  # noqa: ARG002 - likewise
+    ) -> AbstractContextManager[None]:
+        """Return the context of one backward in a pipeline, to be entered at once.
 
-        Called in a pipeline, whose forwards all run as those of micro-batches that are not the
-        last: a later backward would begin the reduction too early.
+        There all forwards run as those of micro-batches that are not the last: a later backward
+        would begin the reduction too early.
+
+        Parameters
+        ----------
+        last, empty : bool
+            As in ``micro_batch``.
         """
+        return nullcontext()
 
     def begin_reduction(self, *, counted: bool = False) -> None:  # noqa: ARG002 - for overrides
         """Begin a step. Reductions launched after this call belong to it.

@@ -44,6 +44,27 @@ class ModelUsage:
     """True if micro-batches use different parameters or blocks."""
     train: Order = Order()
     evaluation: Order = Order()
+    in_stages: bool = False
+    """True if the model is one stage of a pipeline: several forwards come before a backward."""
+
+    def of_stage(self, whole: Sequence[str], kept: Sequence[str]) -> ModelUsage:
+        """Return the usage of a stage.
+
+        Parameters
+        ----------
+        whole, kept : sequence of str
+            Names of the blocks of the whole model, and of those of the stage.
+        """
+        places = {whole.index(name): place for place, name in enumerate(kept) if name in whole}
+
+        def part(order: Order) -> Order:
+            forward, backward = (
+                tuple(places[index] for index in each if index in places)
+                for each in (order.forward, order.backward)
+            )
+            return Order(forward, backward)
+
+        return ModelUsage(self.conditional, part(self.train), part(self.evaluation), in_stages=True)
 
 
 class Listener(Protocol):
@@ -133,13 +154,8 @@ class OrderCheck:
 
     def backward(self, objective: Tensor) -> Tensor:
         """Return ``objective`` in a form whose backward is checked."""
-        self._backward = iter(self._train.backward)
         checked = objective.view_as(objective)
-        # Queued before the callback with which FSDP ends a backward. A rank that reached fewer
-        # blocks fails before it takes part in a reduction.
-        checked.register_hook(  # type: ignore[no-untyped-call]
-            lambda _: Variable._execution_engine.queue_callback(self._end_backward)
-        )
+        checked.register_hook(lambda _: self._begin_backward())  # type: ignore[no-untyped-call]
         return checked
 
     def called(self, block: int) -> None:
@@ -154,6 +170,12 @@ class OrderCheck:
         """Remove the hooks."""
         for hook in self._hooks:
             hook.remove()
+
+    def _begin_backward(self) -> None:
+        self._backward = iter(self._train.backward)
+        # Queued before the callback with which FSDP ends a backward. A rank that reached fewer
+        # blocks fails before it takes part in a reduction.
+        Variable._execution_engine.queue_callback(self._end_backward)
 
     def _end_backward(self) -> None:
         expected, self._backward = self._backward, None

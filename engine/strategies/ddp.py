@@ -66,9 +66,10 @@ class DDP(Strategy):
         usual = super().micro_batch(last=last, empty=empty)
         return usual if last or self._reducer is None else self._reducer.ddp.no_sync()
 
-    def reduce_next(self) -> None:
-        if self._reducer is not None:
+    def backward(self, *, last: bool, empty: bool = False) -> AbstractContextManager[None]:
+        if last and self._reducer is not None:
             self._reducer.reduce_next()
+        return super().backward(last=last, empty=empty)
 
     def begin_reduction(self, *, counted: bool = False) -> None:
         super().begin_reduction(counted=counted)

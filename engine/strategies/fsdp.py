@@ -17,8 +17,10 @@ It needs the memory of all parameters in each micro-batch.
 Gradients are reduced in the last micro-batch of a step. Until then each rank keeps a gradient of
 the whole model's size, or with ``reduce: each_micro_batch`` its part alone, reduced within a copy
 each time. A parameter without a gradient on this rank contributes zeros. All-gathers run in every
-micro-batch, so all ranks must run the same number of them. A step that ran out of memory cannot be
-abandoned, because the peers wait inside a collective that cannot be drained.
+micro-batch, so all ranks must run the same number of them. In a pipeline a stage gathers its
+parameters in the first micro-batch of a step, and keeps them whole until the last backward: gathers
+in each forward and each backward would be many times as many. A step that ran out of memory cannot
+be abandoned, because the peers wait inside a collective that cannot be drained.
 
 Checkpoints have whole tensors under the model's own names, which rank 0 writes as the ranks send
 their shards; a resume reads the rows of each rank. Any strategy on any number of ranks can resume
@@ -85,6 +87,9 @@ class FSDP(Strategy):
             if usage is not None and blocks
             else None
         )
+        if usage is not None and usage.in_stages:
+            for unit in self._units:
+                unit.set_reshard_after_forward(False, recurse=False)
         self._in_loss = False
         watch([self.model, *blocks.values()], self)
         self._arrived: set[int] = set()
@@ -138,6 +143,14 @@ class FSDP(Strategy):
             self._has_samples = True
             self._reduces(True)
 
+    @contextmanager
+    def backward(self, *, last: bool, empty: bool = False) -> Iterator[None]:
+        for unit in self._units:
+            unit.set_reshard_after_backward(last, recurse=False)
+            unit.set_is_last_backward(last)
+        with self.micro_batch(last=last, empty=empty):
+            yield
+
     def finish_reduction(self) -> bool:
         if not self._units:
             return True
@@ -175,8 +188,8 @@ class FSDP(Strategy):
         try:
             yield evaluate
         finally:
-            for unit in self._units[-1:]:
-                unit.reshard()  # FSDP reshards by itself only in a backward.
+            for unit in self._units:
+                unit.reshard()  # FSDP reshards the last, or in a pipeline all, only in a backward.
 
     def model_state(self) -> State:
         known: dict[int, Scattered] = {}

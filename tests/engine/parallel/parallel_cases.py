@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from unittest import mock
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.fsdp._fully_shard._fsdp_collectives import foreach_all_gather
 from torch.utils.data import Dataset
 
 from lockstep.domain.spec.parallel import Parallel
@@ -275,6 +277,16 @@ def diverged(ranks: Ranks, name: str) -> str:
     return ""
 
 
+@contextlib.contextmanager
+def gathered_once_per_step() -> Iterator[None]:
+    """Count the gathers of each block, in two passes of the start and three steps."""
+    gather = "torch.distributed.fsdp._fully_shard._fsdp_param_group.foreach_all_gather"
+    with mock.patch(gather, wraps=foreach_all_gather) as gathers:
+        yield
+    of_blocks = Counter(id(call.args[0]) for call in gathers.call_args_list)
+    assert set(of_blocks.values()) == {2 + 3}, of_blocks
+
+
 # --- wrong rules
 
 
@@ -324,7 +336,7 @@ def no_sum_of_tied_weights() -> Iterator[None]:
 @contextlib.contextmanager
 def last_forward_outside_no_sync() -> Iterator[None]:
     """Let the last forward announce the reduction, as a plain loop does."""
-    run, mode, arm = StagedGradientStep._run_micro_batches, DDP.micro_batch, DDP.reduce_next
+    run, mode, arm = StagedGradientStep._run_micro_batches, DDP.micro_batch, DDP.backward
     left = [-1]
 
     def counting(self: Any, batch: Any, *rest: Any) -> None:
@@ -335,10 +347,13 @@ def last_forward_outside_no_sync() -> Iterator[None]:
         left[0] -= 1
         return mode(self, last=last or left[0] == 0, empty=empty)
 
+    def armed(self: Any, *, last: bool, empty: bool = False) -> Any:
+        return arm(self, last=last and left[0] < 0, empty=empty)
+
     with (
         mock.patch.object(StagedGradientStep, "_run_micro_batches", counting),
         mock.patch.object(DDP, "micro_batch", plain),
-        mock.patch.object(DDP, "reduce_next", lambda self: left[0] < 0 and arm(self)),
+        mock.patch.object(DDP, "backward", armed),
     ):
         yield
 

@@ -1,18 +1,14 @@
-"""Layouts of eight ranks: sharded copies of slices, and copies of stages with cut layers."""
+"""Sharded copies of slices: two tensor ranks, two ranks per copy, two copies, on eight ranks."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests.engine.parallel import parallel_cases as cases
-from tests.engine.parallel import test_pipeline as stages
-from tests.engine.parallel.small_lm import Masked, deep, reference
 from tests.engine.parallel.test_tensor import (
     SETTINGS,
     check,
@@ -31,13 +27,6 @@ SHORT = {"batch": {"size": 9, "micro_size": 1}, "steps": None, "epochs": 1}
 four."""
 
 
-@pytest.fixture(scope="module")
-def eight(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
-    running = Pool(tmp_path_factory.mktemp("eight"), 8)
-    yield running
-    running.close()
-
-
 @pytest.mark.parametrize("reduce", [None, "each_micro_batch"])
 def test_sharded_copies_of_a_cut_model_train_as_a_plain_loop(
     eight: Pool, tmp_path: Path, reduce: str | None
@@ -45,14 +34,6 @@ def test_sharded_copies_of_a_cut_model_train_as_a_plain_loop(
     more = SHORT | layout(2, HYBRID)
     more["strategy"] = {**more["strategy"], "reduce": reduce}
     check(*compared(run(eight, tmp_path, 4, 2, **more), more))
-    assert events(tmp_path, "warning") == []
-
-
-@pytest.mark.contract(2, 3, 16, 25)
-def test_two_copies_of_cut_stages_train_as_a_plain_loop(eight: Pool, tmp_path: Path) -> None:
-    settings = SETTINGS | stages.layout(2, 2) | SHORT
-    found, batches = stages.run(eight, tmp_path, (2, 2, 2), settings)
-    check(found, reference(settings, 3, batches, partial(deep, Masked)))
     assert events(tmp_path, "warning") == []
 
 

@@ -15,7 +15,7 @@ from lockstep.engine.runtime.errors import EngineError
 from tests.engine.parallel import parallel_cases as cases
 from tests.engine.parallel.small_lm import Expected, Masked, deep, reference
 from tests.engine.parallel.test_tensor import RAGGED, SETTINGS, check, observed, sizes
-from tests.engine.reference import batches_of, distance
+from tests.engine.reference import batches_of
 from tests.engine.spool import events, records
 from tests.harness.ranks import Pool
 
@@ -24,9 +24,10 @@ Layout = tuple[int, int, int]
 
 
 def layout(tensor: int, pipeline: int, strategy: str = "ddp") -> dict[str, Any]:
+    name, _, shard = strategy.partition(" ")
     return {
         "parallel": {"tensor": tensor, "pipeline": pipeline},
-        "strategy": {"name": strategy},
+        "strategy": {"name": name, "shard": int(shard) if shard else None},
     }
 
 
@@ -57,10 +58,7 @@ def run(
     ("of", "strategy", "more"),
     [
         ((1, 1, 2), "ddp", {}),
-        ((2, 1, 2), "ddp", RAGGED),
-        ((1, 1, 4), "ddp", RAGGED),
         ((2, 1, 2), "manual", {}),
-        ((1, 2, 2), "ddp", RAGGED),
     ],
     ids=str,
 )
@@ -135,24 +133,6 @@ def test_a_task_names_the_blocks_of_its_stages(pool: Pool, tmp_path: Path) -> No
 # --- checkpoints
 
 SAVED = {"checkpoint": {"every_steps": 2, "keep_last": 9}, "steps": 4}
-LAYOUTS: list[Layout] = [(1, 2, 2), (1, 1, 2), (1, 1, 1), (2, 1, 2), (1, 2, 1)]
-
-
-@pytest.mark.contract(26, 27)
-def test_a_run_resumes_on_any_layout_and_exactly_on_its_own(pool: Pool, tmp_path: Path) -> None:
-    whole, own = tmp_path / "whole", LAYOUTS[0]
-    expected = run(pool, whole, own, SETTINGS | layout(*own[1:]) | SAVED)[0].weights
-    for other in LAYOUTS:
-        folder = tmp_path / "-".join(map(str, other))
-        shutil.copytree(whole / "checkpoints/step-00000002", folder / "resume")
-        settings = SETTINGS | layout(*other[1:]) | SAVED
-        world = math.prod(other)
-        pool.run(cases.train, settings, folder, None, cases.Deep(), world_size=world)
-        found = observed(folder).weights
-        assert distance(found, expected) <= 1e-12, other
-        assert [event["exact"] for event in events(folder, "resumed")] == [other == own], other
-        if other == own:
-            assert all(torch.equal(found[key], expected[key]) for key in expected)
 
 
 @pytest.mark.contract(27)
