@@ -40,7 +40,6 @@ from typing import Any, ClassVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 
 from lockstep.domain.spec import job
@@ -216,7 +215,7 @@ class FSDP(Strategy):
         return nullcontext() if self._order is None else self._order.forward(evaluates=evaluates)
 
     def _shard(self, blocks: list[nn.Module]) -> list[FSDPModule]:
-        mesh = self._mesh()
+        mesh, self._of_one_copy = shards.mesh_of(self.ranks, self.options)
         units: list[FSDPModule] = []
         try:
             for module in (*blocks, self.objective):
@@ -235,33 +234,6 @@ class FSDP(Strategy):
         register_fsdp_forward_method(self.objective, "evaluate")
         self.objective.before_penalty = self._gather
         return units
-
-    def _mesh(self) -> DeviceMesh:
-        """Return the mesh of the ranks that share the model. All ranks must call this.
-
-        Two dimensions, if there are several copies: the copies, and the ranks of each.
-        """
-        whole, shard = self.ranks.device_group, self.options.shard
-        assert whole is not None, "more than one rank has a group"
-        self._of_one_copy = whole
-        if shard is None or shard >= self.ranks.world_size:
-            return DeviceMesh.from_group(whole, self.ranks.device.type)
-        if not self.options.divides(self.ranks.world_size):
-            raise BadSpecError(
-                f"strategy fsdp with shard {shard} needs a multiple of {shard} ranks, and the run "
-                f"has {self.ranks.world_size}: start another number, or set another shard",
-            )
-        copies = self.ranks.world_size // shard
-        self._of_one_copy = self.ranks.part(
-            lambda ranks: [ranks[copy * shard : (copy + 1) * shard] for copy in range(copies)]
-        )
-        of_one_part = self.ranks.part(lambda ranks: [ranks[part::shard] for part in range(shard)])
-        return DeviceMesh.from_group(
-            [of_one_part, self._of_one_copy],
-            self.ranks.device.type,
-            mesh=torch.tensor(dist.get_process_group_ranks(whole)).view(-1, shard),
-            mesh_dim_names=("copies", "ranks"),
-        )
 
     def _watch_arrivals(
         self, unit: nn.Module, indices: Mapping[nn.Parameter, int], inner: set[nn.Module]

@@ -1,4 +1,4 @@
-"""Sharded parameters: selection of blocks, parts of whole tensors, and error checks.
+"""Sharded parameters: their ranks, selection of blocks, parts of whole tensors, and error checks.
 
 Not here: gathering of parameters and reduction of gradients (``engine.strategies.fsdp``).
 """
@@ -9,10 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
+from lockstep.domain.spec import job
 from lockstep.engine.runtime.errors import BadSpecError
+from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.scattered import Scattered
 
 
@@ -46,6 +51,35 @@ def _listed(module: nn.Module) -> Iterator[nn.Module]:
             yield child
         else:
             yield from _listed(child)
+
+
+def mesh_of(ranks: Ranks, options: job.Strategy) -> tuple[DeviceMesh, dist.ProcessGroup]:
+    """Return the mesh of the ranks that share the model, and the group of one copy.
+
+    All ranks must call this. The mesh has two dimensions, if there are several copies: the copies,
+    and the ranks of each.
+    """
+    whole, shard = ranks.device_group, options.shard
+    assert whole is not None, "more than one rank has a group"
+    if shard is None or shard >= ranks.world_size:
+        return DeviceMesh.from_group(whole, ranks.device.type), whole
+    if not options.divides(ranks.world_size):
+        raise BadSpecError(
+            f"strategy fsdp with shard {shard} needs a multiple of {shard} ranks, and the run "
+            f"has {ranks.world_size}: start another number, or set another shard",
+        )
+    copies = ranks.world_size // shard
+    of_one_copy = ranks.part(
+        lambda every: [every[copy * shard : (copy + 1) * shard] for copy in range(copies)]
+    )
+    of_one_part = ranks.part(lambda every: [every[part::shard] for part in range(shard)])
+    mesh = DeviceMesh.from_group(
+        [of_one_part, of_one_copy],
+        ranks.device.type,
+        mesh=torch.tensor(dist.get_process_group_ranks(whole)).view(-1, shard),
+        mesh_dim_names=("copies", "ranks"),
+    )
+    return mesh, of_one_copy
 
 
 def local(tensor: Tensor) -> Tensor:
