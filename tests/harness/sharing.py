@@ -14,7 +14,7 @@ from xdist.scheduler.loadfile import LoadFileScheduling
 SHARING: Final = {
     f"tests/{folder}/test_{name}.py": folder
     for folder, names in {
-        "e2e": "failures generated_client handbook main_job scaling",
+        "e2e": "failures generated_client handbook layouts main_job scaling",
         "dashboard": "charts job outcome submit truth",
     }.items()
     for name in names.split()
