@@ -21,6 +21,7 @@ from lockstep.engine.parallel.collectives import TensorGroup
 from lockstep.engine.parallel.plan import (
     EMBEDDING,
     GATHERED,
+    PACKED,
     ROWWISE,
     SUMMED,
     PlanLine,
@@ -92,6 +93,7 @@ def cut_model(
         module = model.get_submodule(name)
         if line.word != SUMMED and module.weight in kept:
             _exchange(module, line, group)
+            _split_slices(model.get_submodule(name.rpartition(".")[0]), module, line, group.size)
     for parameter, cut in cuts.items():
         if parameter in kept:
             parameter.grad = None
@@ -246,6 +248,26 @@ def _colwise(module: Any, group: TensorGroup, *, gathers: bool) -> tuple[Before,
         return group.gathered(output) if gathers and output is not None else output
 
     return before, after
+
+
+def _split_slices(parent: nn.Module, module: Any, line: PlanLine, size: int) -> None:
+    """Let GPT-2's attention split the slice of its query, key and value.
+
+    Its forward takes the width of each from an attribute, which has the width of the slice only
+    while it runs.
+    """
+    whole = getattr(parent, "split_size", None)
+    if line.word != PACKED or not _is_conv1d(module) or whole != module.nf // line.packs:
+        return
+
+    def enter(attention: Any, _: tuple[Any, ...]) -> None:
+        attention.split_size = whole // size
+
+    def leave(attention: Any, _: tuple[Any, ...], __: Any) -> None:
+        attention.split_size = whole
+
+    parent.register_forward_pre_hook(enter)
+    parent.register_forward_hook(leave, always_call=True)
 
 
 def _rowwise(module: Any, group: TensorGroup) -> tuple[Before, After]:

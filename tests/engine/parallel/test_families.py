@@ -49,8 +49,10 @@ GPT2 = {
     "eos_token_id": 1,
 }
 NO_DROPOUT = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-MLP = {
+LINES = {
     "transformer.wte": "embedding_rowwise",
+    "transformer.h.*.attn.c_attn": "packed_colwise:3",
+    "transformer.h.*.attn.c_proj": "rowwise",
     "transformer.h.*.mlp.c_fc": "colwise",
     "transformer.h.*.mlp.c_proj": "rowwise",
     "lm_head": "colwise_gather_output",
@@ -62,7 +64,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], dict[str, str | None]]] = {
     "llama whole head": ("LlamaConfig", SHAPE, {"lm_head": None}),
     "qwen2": ("Qwen2Config", SHAPE, {}),
     "qwen3": ("Qwen3Config", SHAPE | {"head_dim": 4}, {}),
-    "gpt2": ("GPT2Config", GPT2 | NO_DROPOUT, MLP),
+    "gpt2": ("GPT2Config", GPT2 | NO_DROPOUT, LINES),
 }
 
 
@@ -117,12 +119,25 @@ def test_a_model_of_a_library_trains_as_a_plain_loop(
     check(observed(tmp_path), reference(settings, 3, batches, build))
 
 
-@pytest.mark.parametrize("family", ["causal_lm", "llama tied", "qwen3", "gpt2"])
-def test_a_model_of_a_library_trains_in_stages(pool: Pool, tmp_path: Path, family: str) -> None:
-    settings = SETTINGS | {"steps": 4, "parallel": {"pipeline": 2}}
-    seen = pool.run(train, family, settings, tmp_path, world_size=2)
-    assert seen[0] == seen[1]
-    batches = batches_of(seen[:1], sizes(settings), 1)
+@pytest.mark.parametrize(
+    ("family", "copies", "tensor"),
+    [
+        ("causal_lm", 1, 1),
+        ("llama", 2, 1),
+        ("llama tied", 1, 2),
+        ("qwen2", 1, 2),
+        ("qwen3", 1, 1),
+        ("gpt2", 1, 1),
+        ("gpt2", 1, 2),
+    ],
+)
+def test_a_model_of_a_library_trains_in_two_stages(
+    pool: Pool, tmp_path: Path, family: str, copies: int, tensor: int
+) -> None:
+    settings = SETTINGS | {"steps": 4, "parallel": {"tensor": tensor, "pipeline": 2}}
+    world = copies * tensor * 2
+    seen = pool.run(train, family, settings, tmp_path, world_size=world)
+    batches = batches_of(seen[: world // 2 : tensor], sizes(settings), 1)
     check(observed(tmp_path), reference(settings, 3, batches, lambda: model_of(family)))
 
 
