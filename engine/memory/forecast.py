@@ -213,10 +213,10 @@ class _Sharing(NamedTuple):
         class Alone(FSDP):
             """FSDP as one of several ranks, of which the others do not exist."""
 
-            def _mesh(self) -> DeviceMesh:
+            def _mesh(self) -> tuple[DeviceMesh, None]:
                 assert dist.group.WORLD is not None, "begun below"
                 with _disable_current_modes():  # It reads the numbers of its ranks.
-                    return DeviceMesh.from_group(dist.group.WORLD, "cpu")
+                    return DeviceMesh.from_group(dist.group.WORLD, "cpu"), None
 
         if dist.is_initialized():
             raise NoForecastError(

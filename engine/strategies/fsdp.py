@@ -40,6 +40,7 @@ from typing import Any, ClassVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 
 from lockstep.domain.spec import job
@@ -215,7 +216,7 @@ class FSDP(Strategy):
         return nullcontext() if self._order is None else self._order.forward(evaluates=evaluates)
 
     def _shard(self, blocks: list[nn.Module]) -> list[FSDPModule]:
-        mesh, self._of_one_copy = shards.mesh_of(self.ranks, self.options)
+        mesh, self._of_one_copy = self._mesh()
         units: list[FSDPModule] = []
         try:
             for module in (*blocks, self.objective):
@@ -234,6 +235,9 @@ class FSDP(Strategy):
         register_fsdp_forward_method(self.objective, "evaluate")
         self.objective.before_penalty = self._gather
         return units
+
+    def _mesh(self) -> tuple[DeviceMesh, dist.ProcessGroup | None]:
+        return shards.mesh_of(self.ranks, self.options)
 
     def _watch_arrivals(
         self, unit: nn.Module, indices: Mapping[nn.Parameter, int], inner: set[nn.Module]

@@ -277,9 +277,7 @@ def norm_of_all_copies() -> Iterator[None]:
     mesh = FSDP._mesh
 
     def over_all(self: FSDP) -> Any:
-        found = mesh(self)
-        self._of_one_copy = self.ranks.device_group
-        return found
+        return mesh(self)[0], self.ranks.device_group
 
     with mock.patch.object(FSDP, "_mesh", over_all):
         yield
