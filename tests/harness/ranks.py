@@ -188,9 +188,11 @@ def serve(address: str, rank: int, store: str, count: int) -> None:
     groups, streams = (
         {size: dist.new_group(list(range(size))) for size in range(2, count + 1)} for _ in range(2)
     )
+    own = set(distributed_c10d._world.pg_map)
     with Client(address, family="AF_UNIX") as connection:
         send(connection, rank)
         while (message := receive(connection)) is not None:
+            forget_groups(own)  # Now, because all ranks have ended the case that made them.
             function, arguments, world_size, number = message
             # Names of further groups are counted in each process, and cases run on some of them.
             distributed_c10d._world.group_count = GROUPS_MAX * number
@@ -208,9 +210,24 @@ def serve(address: str, rank: int, store: str, count: int) -> None:
             except Exception as error:  # noqa: BLE001 - raised again in the test
                 result = Raised(error)
             send(connection, result)
+            del function, arguments, message, ranks, result
     # Not destroy_process_group: a case that failed may have left a DDP wrapper behind.
     sys.stdout.flush()
     os._exit(0)
+
+
+def forget_groups(own: set[Any]) -> None:
+    """Destroy all process groups but these: each has a thread of Gloo that wakes a hundred times a
+    second, and a thousand of them take a core from all tests."""
+    import torch.distributed as dist
+    from torch.distributed import distributed_c10d
+    from torch.distributed.tensor.debug import _clear_sharding_prop_cache
+
+    for group in distributed_c10d._world.pg_map.keys() - own:
+        dist.destroy_process_group(group)
+    # It finds a mesh by its ranks: that of a former case, whose groups are gone.
+    _clear_sharding_prop_cache()
+    gc.collect()  # A group lives as long as a wrapper of DDP that has it.
 
 
 _RUN = """
