@@ -103,6 +103,8 @@ METRICS: Final = (
     _seconds("time/backward_seconds", "rank 0, without exposed communication"),
     _seconds("time/communication_seconds", "rank 0, exposed: not hidden behind backward"),
     _seconds("time/tensor_seconds", "rank 0, messages within a tensor group; cut models only"),
+    _seconds("time/activation_seconds", "rank 0, waiting for the stage before; pipelines only"),
+    _seconds("time/gradient_seconds", "rank 0, waiting for the stage after; pipelines only"),
     _seconds("time/optimizer_seconds", "rank 0, clipping included"),
     _seconds("time/checkpoint_seconds", "rank 0"),
     _seconds("time/eval_seconds", "rank 0"),
@@ -111,6 +113,11 @@ METRICS: Final = (
         "perf/tensor",
         Metadata(direction="lower", domain=FRACTION),
         "share of a step that messages within a tensor group take; cut models only",
+    ),
+    Metric(
+        "perf/bubble",
+        Metadata(direction="lower", domain=FRACTION),
+        "share of a step in which a stage waits for messages of the others; pipelines only",
     ),
     Metric("memory/peak_bytes", Metadata("bytes", "bytes", domain=POSITIVE), "largest over ranks"),
 )

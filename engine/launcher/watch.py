@@ -41,6 +41,7 @@ from typing import Literal, Protocol
 from lockstep.domain.life import attempt
 from lockstep.domain.life.attempt import AssignmentFile, FenceFile, StopFile, StopNotice
 from lockstep.domain.life.grace import SaveTime, StoppedJob, grace_of
+from lockstep.domain.training.layout import RankLayout
 from lockstep.engine.launcher.bounds import Bounds
 from lockstep.engine.launcher.files import read_model
 from lockstep.engine.launcher.signals import signal_name
@@ -139,6 +140,9 @@ class GangWatch(threading.Thread):
                 train.stall,
                 poll_seconds=bounds.heartbeat_seconds,
                 nodes=assignment.node_count,
+                layout=RankLayout.of(
+                    assignment.world_size, train.parallel.tensor_size, train.parallel.stages
+                ),
             )
             if train
             else None

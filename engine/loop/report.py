@@ -27,6 +27,8 @@ from lockstep.engine.runtime.timeline import StepMarks
 
 _NOT_TRAINING = ("eval", "checkpoint")
 """Parts of a step's time that do not count for its throughput."""
+_BUBBLE = ("activation", "gradient")
+"""Parts in which a stage waits for another."""
 
 
 @dataclass
@@ -133,6 +135,8 @@ class StepReport:
                 values["throughput/tokens_per_second"] = self.divisors[0] / training
             if "tensor" in parts:
                 values["perf/tensor"] = parts["tensor"] / training
+            if waits := [parts[part] for part in _BUBBLE if part in parts]:
+                values["perf/bubble"] = math.fsum(waits) / training
             if self.flop_count is not None:
                 values |= self.flop_count.rates(self.samples / training)
         return values

@@ -10,18 +10,13 @@ All ranks of the group must call these functions in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from lockstep.engine.runtime.timeline import Timeline
-
-_OF_A_STEP: Final = ("forward", "backward", "data")
-"""Parts of a step whose messages count. After the last backward a rank waits for samples."""
+from lockstep.engine.runtime.timeline import Timeline, marked
 
 
 class TensorGroup:
@@ -81,33 +76,21 @@ class TensorGroup:
 
     def sum_up(self, tensor: Tensor) -> None:
         """Add up a tensor over the ranks, in place."""
-        with self._marked():
+        with marked(self.timeline, "tensor"):
             dist.all_reduce(tensor, group=self._of(tensor))
 
     def exchange(self, every: list[Tensor], own: Tensor) -> None:
         """Fill a list with the tensors of all ranks, in their order."""
-        with self._marked():
+        with marked(self.timeline, "tensor"):
             dist.all_gather(every, own, group=self._of(own))
 
     def send_first(self, tensor: Tensor) -> None:
         """Replace a tensor by that of the first rank, in place."""
-        with self._marked():
+        with marked(self.timeline, "tensor"):
             dist.broadcast(tensor, group=self._of(tensor), group_src=0)
 
     def _of(self, tensor: Tensor) -> dist.ProcessGroup:
         return self._host if tensor.device.type == "cpu" else self.group
-
-    @contextmanager
-    def _marked(self) -> Iterator[None]:
-        """Count the time of a message of a step by itself."""
-        timeline = self.timeline
-        if timeline is None or timeline.doing not in _OF_A_STEP:
-            yield
-            return
-        before = timeline.doing
-        timeline.mark(before, then="tensor")
-        yield
-        timeline.mark("tensor", then=before)
 
 
 def _summed(part: Tensor, group: TensorGroup) -> Tensor:

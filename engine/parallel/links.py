@@ -19,6 +19,7 @@ from torch import Tensor
 
 from lockstep.engine.runtime.errors import BadSpecError
 from lockstep.engine.runtime.mesh import StageLine
+from lockstep.engine.runtime.timeline import Timeline, marked
 
 _DIMS_MAX: Final = 8
 _FORMATS: Final = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -49,7 +50,9 @@ class Links:
         self._activations = line.host if on_host else line.activations
         self._gradients = line.host_gradients if on_host else line.gradients
         self._host = line.host
-        self._index, self._count, self._device = index, count, device
+        self._index, self._device = index, device
+        self.timeline: Timeline | None = None
+        """Timeline of the run's steps; None before them."""
         self._sent: dict[Hashable, Form] = {}
         self._known: dict[Hashable, Form] = {}
         self._under_way: deque[tuple[dist.Work, Tensor]] = deque()
@@ -74,12 +77,13 @@ class Links:
     def receive_activation(self, key: Hashable) -> Tensor:
         """Receive the activation of the stage before, as a leaf of this stage's graph."""
         form = self._known.get(key)
-        if form is None:
-            header = torch.empty(_DIMS_MAX + 3, dtype=torch.int64)
-            dist.recv(header, group=self._host, group_src=self._index - 1)
-            form = self._known[key] = _form(header)
-        found = torch.empty(form.shape, dtype=form.dtype, device=self._device)
-        dist.recv(found, group=self._activations, group_src=self._index - 1)
+        with marked(self.timeline, "activation"):
+            if form is None:
+                header = torch.empty(_DIMS_MAX + 3, dtype=torch.int64)
+                dist.recv(header, group=self._host, group_src=self._index - 1)
+                form = self._known[key] = _form(header)
+            found = torch.empty(form.shape, dtype=form.dtype, device=self._device)
+            dist.recv(found, group=self._activations, group_src=self._index - 1)
         return found.requires_grad_(form.has_gradient and torch.is_grad_enabled())
 
     def send_gradient(self, gradient: Tensor) -> None:
@@ -89,7 +93,8 @@ class Links:
     def receive_gradient(self, activation: Tensor) -> Tensor:
         """Receive the gradient of an activation that was sent."""
         found = torch.empty(activation.shape, dtype=activation.dtype, device=self._device)
-        dist.recv(found, group=self._gradients, group_src=self._index + 1)
+        with marked(self.timeline, "gradient"):
+            dist.recv(found, group=self._gradients, group_src=self._index + 1)
         return found
 
     def finish(self) -> None:

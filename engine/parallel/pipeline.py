@@ -15,6 +15,7 @@ from torch import Tensor
 from lockstep.domain.training.pipeline import moves
 from lockstep.engine.parallel.links import Links
 from lockstep.engine.parallel.stages import Stage
+from lockstep.engine.runtime.timeline import Timeline
 
 T = TypeVar("T")
 
@@ -32,6 +33,10 @@ class Pipeline:
         self.stage, self._links = stage, links
         self._inputs: dict[int, Tensor] = {}
         self._outputs: dict[int, Tensor] = {}
+
+    def watch(self, timeline: Timeline) -> None:
+        """Mark the waits for messages of steps in a timeline."""
+        self._links.timeline = timeline
 
     def step(
         self,

@@ -49,16 +49,22 @@ PHASES: Final = (
     "other",
     "done",
     "tensor",
+    "activation",
+    "gradient",
 )
-"""Phases of a rank. ``done``: the run is complete and the process is exiting. ``tensor``: it
-exchanges parts of activations with the ranks that hold slices of the same layers."""
+"""Phases of a rank.
+
+``done``: the run is complete and the process is exiting. ``tensor``: it exchanges parts of
+activations with the ranks that hold slices of the same layers. ``activation``, ``gradient``: it
+waits for that message of the stage before, or of the stage after."""
 STACKS_SIGNAL: Final = signal.SIGRTMIN + 5
 """No framework that a task may use listens to this one. Without a handler it would end a process:
 ask ``catches``."""
 
 _NUMBERS: Final = {name: number for number, name in enumerate(PHASES)}
 _NOT_COMPARED: Final = frozenset(
-    _NUMBERS[phase] for phase in ("communication", "tensor", "eval", "checkpoint")
+    _NUMBERS[phase]
+    for phase in ("communication", "tensor", "activation", "gradient", "eval", "checkpoint")
 )
 _MARK: Final = Struct("@ddqq")
 _STEPS: Final = Struct("@qqqq")

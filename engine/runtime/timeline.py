@@ -11,7 +11,9 @@ Not here: the list of parts (``domain.training.metrics``), the callers (``engine
 from __future__ import annotations
 
 import time
-from typing import Any, Protocol
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, Protocol
 
 import torch
 
@@ -20,6 +22,8 @@ from lockstep.engine.runtime.heartbeat import Heartbeat
 
 Parts = dict[str, float]
 """Seconds by part."""
+
+_WITH_MESSAGES: Final = ("forward", "backward", "data")
 
 
 class Timeline(Protocol):
@@ -117,6 +121,21 @@ class DeviceTimeline:
         event = self._module.Event(enable_timing=True)
         event.record()
         return event
+
+
+@contextmanager
+def marked(timeline: Timeline | None, part: str) -> Iterator[None]:
+    """Count the time of a message between parts of one copy of a model by itself.
+
+    Only in forward and backward, and after the last backward, where a rank waits for samples.
+    """
+    if timeline is None or timeline.doing not in _WITH_MESSAGES:
+        yield
+        return
+    before = timeline.doing
+    timeline.mark(before, then=part)
+    yield
+    timeline.mark(part, then=before)
 
 
 def timeline_for(device: torch.device, heartbeat: Heartbeat) -> Timeline:

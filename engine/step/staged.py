@@ -107,6 +107,7 @@ class StagedGradientStep(GradientStep):
 
         def forward(index: int) -> tuple[Hashable, Callable[[], Tensor]]:
             micro_batch = micro_batches[index]
+            timeline.mark("forward", then="forward")
             on_device = to_device(micro_batch.batch, self._ranks.device)
             self._seed_micro_batch(step, index)
             self.masks.begin_micro_batch(
@@ -124,6 +125,7 @@ class StagedGradientStep(GradientStep):
 
         def backward(index: int, run: Callable[[], None]) -> None:
             micro_batch, last = micro_batches[index], index == len(micro_batches) - 1
+            timeline.mark("backward", then="backward")
             self.masks.begin_backward_of(
                 step, micro_batch.position, micro_batch.samples or self._masked_samples
             )

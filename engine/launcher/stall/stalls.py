@@ -12,7 +12,7 @@ Of a gang over several nodes only the ranks of this node are visible. While all 
 waiting for another node, on which a rank may be in a long phase, the limit is long as well: the
 node of the hanging rank detects it sooner.
 
-Waiting ranks are identified by their phase (``communication``) or by a stack that ends in torch's
+Waiting ranks are identified by a phase such as ``communication`` or by a stack that ends in torch's
 collectives; the others wait for the remaining rank. If all wait, it is the rank that has entered
 fewer collectives.
 
@@ -31,6 +31,7 @@ from typing import Final
 
 from lockstep.domain import limits
 from lockstep.domain.spec.train import Stall as Limits
+from lockstep.domain.training.layout import RankLayout
 from lockstep.engine.launcher.stall.stacks import StackDump, StackRequest, Thread
 from lockstep.engine.runtime import heartbeat
 from lockstep.engine.runtime.heartbeat import HeartbeatReading
@@ -41,6 +42,9 @@ _OWN_PHASES: Final = frozenset({"data", "other"})
 strategies, ranks also communicate in forward and optimizer."""
 _TENSOR: Final = "tensor"
 """Phase of a message within a tensor group."""
+_NEIGHBOURS: Final = {"activation": ("an activation", -1), "gradient": ("a gradient", 1)}
+"""Phases that wait for another stage: the message, and the place of that stage from this one."""
+_COPIES_ALONE: Final = RankLayout(1)
 _STEPS_KEPT: Final = 101
 GAP_SECONDS_MAX: Final = 3.0
 """Longest time between two checks that counts as quiet."""
@@ -71,7 +75,7 @@ class RankProgress:
         """True if the phase and the stacks show that the rank waits for others."""
         if self.answer.state in "TDX":  # Stopped or waiting for a device: it could not continue.
             return False
-        if self.phase in ("communication", _TENSOR):
+        if self.phase in ("communication", _TENSOR, *_NEIGHBOURS):
             return True
         main = self._main()
         return main is not None and any(
@@ -111,6 +115,7 @@ class StallReport:
     quiet_seconds: float
     limit_seconds: float
     views: tuple[RankProgress, ...]
+    layout: RankLayout = _COPIES_ALONE
 
     @property
     def culprits(self) -> tuple[RankProgress, ...]:
@@ -134,7 +139,7 @@ class StallReport:
         if not culprits:
             return (
                 f"{head}: all of them wait in a collective, because of another node or a lost "
-                f"message{self._groups()}"
+                f"message{self._messages()}"
             )
         named = "; ".join(view.sentence() for view in culprits[:_NAMED_MAX])
         more = f"; so have {len(culprits) - _NAMED_MAX} more" if len(culprits) > _NAMED_MAX else ""
@@ -144,15 +149,28 @@ class StallReport:
             if len(waiting) == 1
             else f"; {len(waiting)} ranks wait"
         )
-        return f"{head}: {named}{more}{rest if waiting else ''}{self._groups()}"
+        return f"{head}: {named}{more}{rest if waiting else ''}{self._messages()}"
 
-    def _groups(self) -> str:
-        """Name the ranks that wait for others with slices of the same layers."""
-        ranks = [str(view.rank) for view in self.views if view.phase == _TENSOR]
-        if not ranks:
-            return ""
-        are = f"rank {ranks[0]} waits" if len(ranks) == 1 else f"ranks {', '.join(ranks)} wait"
-        return f" ({are} for a message of their tensor group)"
+    def _messages(self) -> str:
+        """Name the ranks that wait for other parts of their copy of the model, and the messages."""
+        waiting: dict[tuple[str, str], list[str]] = {}
+        for view in self.views:
+            if view.phase == _TENSOR:
+                found = "", "a message of their tensor group"
+            elif view.phase in _NEIGHBOURS:
+                stage = self.layout.place(view.rank).stage
+                message, other = _NEIGHBOURS[view.phase]
+                found = f" of stage {stage}", f"{message} of stage {stage + other}"
+            else:
+                continue
+            waiting.setdefault(found, []).append(str(view.rank))
+        said = [
+            f"rank {ranks[0]}{of} waits for {what}"
+            if len(ranks) == 1
+            else f"ranks {', '.join(ranks)}{of} wait for {what}"
+            for (of, what), ranks in waiting.items()
+        ]
+        return f" ({'; '.join(said)})" if said else ""
 
     def excerpt(self) -> str:
         """Return the stacks, the cause first, truncated to the limit of an outcome."""
@@ -178,11 +196,21 @@ class StallDetector:
         Interval of reading the heartbeats.
     nodes : int
         Number of nodes of the gang.
+    layout : RankLayout
+        Of its ranks.
     """
 
-    def __init__(self, folder: Path, allowed: Limits, *, poll_seconds: float, nodes: int = 1):
+    def __init__(
+        self,
+        folder: Path,
+        allowed: Limits,
+        *,
+        poll_seconds: float,
+        nodes: int = 1,
+        layout: RankLayout = _COPIES_ALONE,
+    ):
         self._folder, self._allowed, self._poll_seconds = folder, allowed, poll_seconds
-        self._nodes = nodes
+        self._nodes, self._layout = nodes, layout
         self._readings: dict[int, HeartbeatReading | None] = {}
         self._polled_at: float | None = None
         self._quiet_seconds = 0.0
@@ -222,7 +250,8 @@ class StallDetector:
             self._asking.start()
         if self._asking.is_alive():
             return None
-        return StallReport(self._quiet_seconds, limit_seconds, self._views(self._asking.answers))
+        views = self._views(self._asking.answers)
+        return StallReport(self._quiet_seconds, limit_seconds, views, self._layout)
 
     def warning(self) -> str | None:
         """Return a sentence, once per stall, halfway to the limit: a user may still intervene."""

@@ -83,6 +83,12 @@ def test_a_pipeline_alone_changes_no_bit(pool: Pool, tmp_path: Path, stages: int
     plain, staged = found
     assert staged.losses == plain.losses
     assert staged.norms == plain.norms
+    values = records(tmp_path / str(stages))[7]
+    parts = {name: value for name, value in values.items() if name.startswith("time/")}
+    step_seconds = parts.pop("time/step_seconds")
+    assert math.fsum(parts.values()) == pytest.approx(step_seconds)
+    assert values["perf/bubble"] == pytest.approx(parts["time/gradient_seconds"] / step_seconds)
+    assert parts["time/gradient_seconds"] > 0
     assert all(torch.equal(staged.weights[key], plain.weights[key]) for key in plain.weights)
 
 

@@ -22,6 +22,7 @@ import pytest
 
 from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.spec.train import Stall
+from lockstep.domain.training.layout import RankLayout
 from lockstep.engine.launcher.bounds import Bounds
 from lockstep.engine.launcher.stall import stacks
 from lockstep.engine.launcher.stall.stacks import StackDump
@@ -341,6 +342,20 @@ def test_ranks_that_wait_for_their_tensor_group_are_named(busy: str) -> None:
     who = "rank 1 waits" if busy == "forward" else "ranks 0, 1 wait"
     assert stalled.sentence().endswith(f" ({who} for a message of their tensor group)")
     assert [view.rank for view in stalled.culprits] == ([0] if busy == "forward" else [])
+
+
+def test_ranks_that_wait_for_a_stage_are_named_with_stage_and_message() -> None:
+    phases = ("gradient", "gradient", "tensor", "forward", "activation", "activation")
+    views = tuple(
+        RankProgress(rank, HeartbeatReading(0.0, 0.0, 3, phase, 9, 1, 0), 9.0, StackDump(1, "S"))
+        for rank, phase in enumerate(phases)
+    )
+    stalled = StallReport(9.0, 8.0, views, RankLayout(copies=1, tensor=2, pipeline=3))
+    assert [view.rank for view in stalled.culprits] == [3]
+    assert stalled.sentence().endswith(
+        " (ranks 0, 1 of stage 0 wait for a gradient of stage 1; rank 2 waits for a message of "
+        "their tensor group; ranks 4, 5 of stage 2 wait for an activation of stage 1)"
+    )
 
 
 @pytest.mark.contract(33)
