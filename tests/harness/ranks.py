@@ -83,6 +83,7 @@ class Pool:
             cwd=Path(__file__).parents[2],
             start_new_session=True,  # for a common process group
         )
+        self._grouped: set[int] = set()
         self._connections: dict[int, Connection] = {}
         for _ in range(self._size):
             connection = self._listener.accept()
@@ -92,8 +93,10 @@ class Pool:
         """Run ``function(ranks, *arguments)`` on the first ``world_size`` ranks; return their
         results in rank order."""
         self._cases += 1
-        for rank in range(world_size):
-            send(self._connections[rank], (function, arguments, world_size, self._cases))
+        if world_size > 1 and world_size not in self._grouped:
+            self._grouped.add(world_size)
+            self._tell(self._size, "group", world_size)
+        self._tell(world_size, "run", function, arguments, world_size, self._cases)
         results = []
         for rank in range(world_size):
             if not self._connections[rank].poll(CASE_SECONDS):
@@ -102,10 +105,15 @@ class Pool:
                     f"rank {rank} of {world_size} did not answer within {CASE_SECONDS} s: it hangs"
                 )
             results.append(receive(self._connections[rank]))
+        self._tell(world_size, "forget")
         errors = [result for result in results if isinstance(result, Raised)]
         if errors:
             raise errors[0].error from RuntimeError(errors[0].text)
         return results
+
+    def _tell(self, world_size: int, *message: Any) -> None:
+        for rank in range(world_size):
+            send(self._connections[rank], message)
 
     def close(self) -> None:
         for connection in self._connections.values():
@@ -178,56 +186,78 @@ def fork(address: str, store: str, size: int) -> None:
 def serve(address: str, rank: int, store: str, count: int) -> None:
     """Run the child's side: one rank."""
     import torch.distributed as dist
-    from torch.distributed import distributed_c10d
-
-    from lockstep.engine.runtime.ranks import Ranks
 
     faulthandler.register(signal.SIGUSR1, file=sys.stdout)
-
     dist.init_process_group("gloo", store=dist.FileStore(store, count), rank=rank, world_size=count)
-    groups, streams = (
-        {size: dist.new_group(list(range(size))) for size in range(2, count + 1)} for _ in range(2)
-    )
-    own = set(distributed_c10d._world.pg_map)
+    served = Served(rank)
     with Client(address, family="AF_UNIX") as connection:
         send(connection, rank)
         while (message := receive(connection)) is not None:
-            forget_groups(own)  # Now, because all ranks have ended the case that made them.
-            function, arguments, world_size, number = message
-            # Names of further groups are counted in each process, and cases run on some of them.
-            distributed_c10d._world.group_count = GROUPS_MAX * number
-            group = groups.get(world_size)
-            ranks = Ranks(
-                rank=rank,
-                world_size=world_size,
-                local_rank=rank,
-                host_group=group,
-                device_group=group,
-                stream_group=streams.get(world_size),
-            )
-            try:
-                result = function(ranks, *arguments)
-            except Exception as error:  # noqa: BLE001 - raised again in the test
-                result = Raised(error)
-            send(connection, result)
-            del function, arguments, message, ranks, result
+            what, *arguments = message
+            if what == "run":
+                send(connection, served.run(*arguments))
+            else:
+                getattr(served, what)(*arguments)
+            del message, arguments
     # Not destroy_process_group: a case that failed may have left a DDP wrapper behind.
     sys.stdout.flush()
     os._exit(0)
 
 
-def forget_groups(own: set[Any]) -> None:
-    """Destroy all process groups but these: each has a thread of Gloo that wakes a hundred times a
-    second, and a thousand of them take a core from all tests."""
-    import torch.distributed as dist
-    from torch.distributed import distributed_c10d
-    from torch.distributed.tensor.debug import _clear_sharding_prop_cache
+class Served:
+    """One rank of a pool, with the groups that it keeps.
 
-    for group in distributed_c10d._world.pg_map.keys() - own:
-        dist.destroy_process_group(group)
-    # It finds a mesh by its ranks: that of a former case, whose groups are gone.
-    _clear_sharding_prop_cache()
-    gc.collect()  # A group lives as long as a wrapper of DDP that has it.
+    Each group has a thread of Gloo that wakes a hundred times a second, and a thousand of them take
+    a core from all tests. So a group is made for the first case that needs it, and those of a case
+    are gone after it.
+    """
+
+    def __init__(self, rank: int):
+        from torch.distributed import distributed_c10d
+
+        self._rank, self._world = rank, distributed_c10d._world
+        self._groups: dict[int, list[Any]] = {1: [None, None]}
+        self._kept = set(self._world.pg_map)
+
+    def group(self, size: int) -> None:
+        """Make the groups of the first ranks. All ranks of the pool must call this."""
+        import torch.distributed as dist
+
+        self._world.group_count = 2 * size  # Names of groups are counted in each process.
+        self._groups[size] = [dist.new_group(list(range(size))) for _ in range(2)]
+        self._kept = set(self._world.pg_map)
+
+    def run(
+        self, function: Callable[..., Any], arguments: tuple[Any, ...], size: int, number: int
+    ) -> Any:
+        """Return the result of a case on the first ranks."""
+        from lockstep.engine.runtime.ranks import Ranks
+
+        self._world.group_count = GROUPS_MAX * number
+        group, stream = self._groups[size]
+        ranks = Ranks(
+            rank=self._rank,
+            world_size=size,
+            local_rank=self._rank,
+            host_group=group,
+            device_group=group,
+            stream_group=stream,
+        )
+        try:
+            return function(ranks, *arguments)
+        except Exception as error:  # noqa: BLE001 - raised again in the test
+            return Raised(error)
+
+    def forget(self) -> None:
+        """Destroy the groups of the case, which all ranks have ended."""
+        import torch.distributed as dist
+        from torch.distributed.tensor.debug import _clear_sharding_prop_cache
+
+        for group in self._world.pg_map.keys() - self._kept:
+            dist.destroy_process_group(group)
+        # It finds a mesh by its ranks: that of this case, whose groups are gone.
+        _clear_sharding_prop_cache()
+        gc.collect()  # A group lives as long as a wrapper of DDP that has it.
 
 
 _RUN = """

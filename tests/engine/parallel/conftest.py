@@ -9,7 +9,7 @@ import pytest
 from tests.harness.ranks import Pool
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def eight(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
     running = Pool(tmp_path_factory.mktemp("eight"), 8)
     yield running
