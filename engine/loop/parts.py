@@ -28,6 +28,7 @@ from lockstep.engine.runtime.control import Control
 from lockstep.engine.runtime.mesh import Mesh
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.telemetry import Telemetry
+from lockstep.engine.runtime.timeline import Timeline
 from lockstep.engine.state.inventory import Inventory
 from lockstep.engine.step.gradient import GradientStep
 from lockstep.engine.step.optimizer import Optimizer
@@ -145,6 +146,13 @@ class Step:
         """True if rank 0 does not hold the whole state, so that all ranks save."""
         cut = self.tensor is not None or self.stage is not None
         return self.strategy.saves_together or cut
+
+    def watch(self, timeline: Timeline) -> None:
+        """Mark the waits for other parts of a copy of the model in the timeline of the steps."""
+        if self.tensor is not None:
+            self.tensor.watch(timeline)
+        if self.stage is not None:
+            self.stage.pipeline.watch(timeline)
 
 
 @dataclass(frozen=True)

@@ -155,10 +155,7 @@ class Trainer:
         parts, length = self._parts, self._parts.data.items.splits.length
         self._heartbeat.train_from(self.steps_done, length.steps)
         self._timeline = timeline_for(self.ranks.device, self._heartbeat)
-        if parts.step.tensor is not None:
-            parts.step.tensor.watch(self._timeline)
-        if parts.step.stage is not None:
-            parts.step.stage.pipeline.watch(self._timeline)
+        parts.step.watch(self._timeline)
         parts.step.gradient.meanwhile = self._fetch
         parts.data.batches.request()
         self._heartbeat.mark("data")
