@@ -4,6 +4,9 @@ A stage announces the number format and the shape of an activation once for each
 form of the samples: both sides know it, and later activations of the same key must have the same
 shape. A message is sent while the sender computes on.
 
+A stage that ran out of memory has no more activations and gradients, but its neighbours wait for
+messages. It sends zeros, or announces that there is no activation where none has the form yet.
+
 Not here: their order (``engine.parallel.pipeline``).
 """
 
@@ -22,6 +25,8 @@ from lockstep.engine.runtime.mesh import StageLine
 from lockstep.engine.runtime.timeline import Timeline, marked
 
 _DIMS_MAX: Final = 8
+_NOTHING: Final = -1
+"""Format of an activation that there is not."""
 _FORMATS: Final = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
@@ -63,6 +68,7 @@ class Links:
 
     def send_activation(self, key: Hashable, activation: Tensor) -> None:
         """Send an activation to the next stage."""
+        body = activation.detach().contiguous()  # It may not fit: before its form is announced.
         form = Form(activation.dtype, tuple(activation.shape), activation.requires_grad)
         if self._sent.setdefault(key, form) is form:
             self._send(_header(form), self._index + 1, self._host)
@@ -72,19 +78,33 @@ class Links:
                 f"and had {self._sent[key][:2]} for samples of the same shapes: it must depend on "
                 "their shapes alone",
             )
-        self._send(activation.detach().contiguous(), self._index + 1, self._activations)
+        self._send(body, self._index + 1, self._activations)
 
-    def receive_activation(self, key: Hashable) -> Tensor:
-        """Receive the activation of the stage before, as a leaf of this stage's graph."""
+    def send_no_activation(self, key: Hashable) -> None:
+        """Send zeros in place of an activation, or word that there is none."""
+        form = self._sent.get(key)
+        if form is None:
+            self._send(torch.full((_DIMS_MAX + 3,), _NOTHING), self._index + 1, self._host)
+        else:
+            self._send(self._zeros(form), self._index + 1, self._activations)
+
+    def receive_activation(self, key: Hashable) -> Tensor | None:
+        """Receive the activation of the stage before, as a leaf of this stage's graph.
+
+        None if that stage ran out of memory before it knew the form.
+        """
         form = self._known.get(key)
         with marked(self.timeline, "activation"):
             if form is None:
                 header = torch.empty(_DIMS_MAX + 3, dtype=torch.int64)
                 dist.recv(header, group=self._host, group_src=self._index - 1)
+                if header[0] == _NOTHING:
+                    return None
                 form = self._known[key] = _form(header)
             found = torch.empty(form.shape, dtype=form.dtype, device=self._device)
             dist.recv(found, group=self._activations, group_src=self._index - 1)
-        return found.requires_grad_(form.has_gradient and torch.is_grad_enabled())
+        found.requires_grad_(form.has_gradient and torch.is_grad_enabled())
+        return found
 
     def send_gradient(self, gradient: Tensor) -> None:
         """Send the gradient of a received activation to the stage before."""
@@ -97,10 +117,25 @@ class Links:
             dist.recv(found, group=self._gradients, group_src=self._index + 1)
         return found
 
+    def receive_no_gradient(self, key: Hashable) -> None:
+        """Receive the gradient of an activation that is gone."""
+        form = self._sent.get(key)
+        if form is not None and form.has_gradient:
+            self.receive_gradient(self._zeros(form))
+
+    def send_no_gradient(self, key: Hashable) -> None:
+        """Send zeros in place of the gradient of an activation, if there was one."""
+        form = self._known.get(key)
+        if form is not None and form.has_gradient:
+            self.send_gradient(self._zeros(form))
+
     def finish(self) -> None:
         """Wait until all messages have been sent."""
         while self._under_way:
             self._under_way.popleft()[0].wait()
+
+    def _zeros(self, form: Form) -> Tensor:
+        return torch.zeros(form.shape, dtype=form.dtype, device=self._device)
 
     def _send(self, tensor: Tensor, stage: int, group: dist.ProcessGroup) -> None:
         while len(self._under_way) >= self._under_way_max:

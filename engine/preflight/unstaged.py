@@ -134,14 +134,14 @@ def _difference(
     pipeline = Pipeline(stage, Links(mesh.line, index, plan.stages, _HOST))
     losses: list[Tensor] = []
 
-    def compute() -> Tensor:
+    def forward(_: int) -> Tensor:
         output, found = trial.stage(piece)
         losses.append(found)
         return output
 
     key = key_of(piece.batch, trains=True)
     try:
-        pipeline.step(1, lambda _: (key, compute), lambda _, run: run())
+        pipeline.step([key], forward, lambda _, run: run())
     finally:
         trial.end()
     held = dict(trial.model.named_parameters())

@@ -200,31 +200,38 @@ class GradientStep:
         }
         self._counted, self._sums = [], None
         self.state.begin(batch.step)
-        # From here on, all unsent gradients belong to this step: a rank that fails in its first
-        # micro-batch drains all of them.
+        # From here on, unsent gradients belong to this step: a rank that fails at once drains all.
         strategy.begin_reduction(counted=sum(divisors) > 0)
         reused, self._reuses = self._reuses, len(batch.micro_batches) > 1
         if reused and not self._reuses:
-            # Leftovers of the start or of a longer step: adding to them would change the rounding
-            # of a single micro-batch.
+            # Adding to leftovers would change the rounding of a single micro-batch.
             self.discard()
         self._guard.open()
         try:
-            self._run_micro_batches(batch, scales, timeline)
-            reduced = strategy.finish_reduction()
+            reduced = self._reduced(batch, scales, timeline)
             self._settle()
-        except Exception as error:
-            if not self._drains or reason_of(error) is not Reason.OUT_OF_MEMORY:
-                raise
-            release(error)
-            strategy.drain()
-            return Accumulated(self.nothing, out_of_memory=True)
         finally:
             self._on_last_gradient = None
             self.masks.end()
             self._guard.shut()
+        if reduced is None:
+            return Accumulated(self.nothing, out_of_memory=True)
         overflow = self._precision.unscale(self._model.parameters())
         return Accumulated(self._total, reduced=reduced, overflow=overflow)
+
+    def _reduced(
+        self, batch: RankBatch, scales: Mapping[str, float], timeline: Timeline
+    ) -> bool | None:
+        """Return whether every gradient was reduced; None if a micro-batch did not fit."""
+        try:
+            self._run_micro_batches(batch, scales, timeline)
+            return self._strategy.finish_reduction()
+        except Exception as error:
+            if not self._drains or reason_of(error) is not Reason.OUT_OF_MEMORY:
+                raise
+            release(error)
+            self._strategy.drain()
+            return None
 
     def rehearse(self, batch: Batch, samples: int) -> None:
         """Run forward and backward of a masked micro-batch of some samples on this rank alone.
@@ -336,9 +343,8 @@ class GradientStep:
         self._guard.require_unchanged(seen)
         terms = self._in_order(sums)
         if scales:
-            self._counted += (
-                terms  # Before backward, because the message may be sent with the gradient.
-            )
+            # Before backward, because the message may be sent with the gradient.
+            self._counted += terms
         timeline.mark("forward", then="backward")
         self.masks.begin_backward()
         self._precision.scaled(objective).backward()  # type: ignore[no-untyped-call]

@@ -9,7 +9,7 @@ Not here: the order of forwards and backwards (``engine.parallel.pipeline``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from torch import Tensor
@@ -39,8 +39,6 @@ class StagedGradientStep(GradientStep):
     def __init__(self, *arguments: Any, stage: StageParallel, **more: Any):
         super().__init__(*arguments, **more)
         self._stage, self._pipeline = stage, stage.pipeline
-        # The other stages wait for an activation or a gradient.
-        self._drains = False
 
     def warm_up(self, masked: Batch, *, keep: frozenset[str] = frozenset()) -> bool:
         complete = super().warm_up(masked, keep=keep)
@@ -70,7 +68,7 @@ class StagedGradientStep(GradientStep):
         terms: list[str] = []
         weights = self._inventory.weights_of_task()
 
-        def compute() -> Tensor:
+        def forward(_: int) -> Tensor:
             self.masks.begin_micro_batch(0, 0, self._masked_samples)
             seen = self._guard.look()
             with self._strategy.micro_batch(last=False):
@@ -84,8 +82,7 @@ class StagedGradientStep(GradientStep):
             with self._strategy.backward(last=True), without_gradients(weights):
                 run()
 
-        key = key_of(batch, trains=True)
-        self._pipeline.step(1, lambda _: (key, compute), backward)
+        self._pipeline.step([key_of(batch, trains=True)], forward, backward)
         lacking = [
             name
             for name, parameter in self._model.named_parameters()
@@ -105,7 +102,7 @@ class StagedGradientStep(GradientStep):
     ) -> None:
         micro_batches, step = batch.micro_batches, batch.step
 
-        def forward(index: int) -> tuple[Hashable, Callable[[], Tensor]]:
+        def forward(index: int) -> Tensor:
             micro_batch = micro_batches[index]
             timeline.mark("forward", then="forward")
             on_device = to_device(micro_batch.batch, self._ranks.device)
@@ -113,15 +110,11 @@ class StagedGradientStep(GradientStep):
             self.masks.begin_micro_batch(
                 step, micro_batch.position, micro_batch.samples or self._masked_samples
             )
-
-            def compute() -> Tensor:
-                empty = not micro_batch.samples
-                with self._strategy.micro_batch(last=False, empty=empty):
-                    found = self._objective(on_device, {} if empty else scales)
-                timeline.mark("forward", then="backward")
-                return found
-
-            return key_of(on_device, trains=True), compute
+            empty = not micro_batch.samples
+            with self._strategy.micro_batch(last=False, empty=empty):
+                found = self._objective(on_device, {} if empty else scales)
+            timeline.mark("forward", then="backward")
+            return found
 
         def backward(index: int, run: Callable[[], None]) -> None:
             micro_batch, last = micro_batches[index], index == len(micro_batches) - 1
@@ -136,7 +129,8 @@ class StagedGradientStep(GradientStep):
             reduces = last and self._ranks.world_size > 1
             timeline.mark("communication" if reduces else "backward", then="forward")
 
-        self._pipeline.step(len(micro_batches), forward, backward)
+        keys = [key_of(each.batch, trains=True) for each in micro_batches]
+        self._pipeline.step(keys, forward, backward, drains=self._drains)
 
     def _objective(self, batch: Batch, scales: Mapping[str, float]) -> Tensor:
         """Return the activation for the next stage, on the last one the scaled objective."""

@@ -21,7 +21,7 @@ from lockstep.engine.model.objective import Objective
 PLACES = ("forward", "backward", "mid_backward")
 
 
-class _Fails(torch.autograd.Function):
+class Fails(torch.autograd.Function):
     """Identity whose backward does not fit."""
 
     @staticmethod
@@ -58,14 +58,14 @@ def shortage(
             # The gradients of the last layer exist, and their buckets are launched, when those of
             # the first do not fit.
             handle = self.model.hidden.register_forward_hook(
-                lambda _module, _input, output: _Fails.apply(output)
+                lambda _module, _input, output: Fails.apply(output)
             )
             try:
                 return forward(self, batch, scales, penalize=penalize)
             finally:
                 handle.remove()
         objective, sums = forward(self, batch, scales, penalize=penalize)
-        return _Fails.apply(objective), sums
+        return Fails.apply(objective), sums
 
     with mock.patch.object(Objective, "forward", short):
         yield

@@ -10,6 +10,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp._fully_shard._fsdp_collectives import foreach_all_gather
 from torch.utils.data import Dataset
@@ -21,6 +22,7 @@ from lockstep.engine.data.loader import Batches
 from lockstep.engine.loop.trainer import Trainer
 from lockstep.engine.parallel.collectives import TensorGroup
 from lockstep.engine.parallel.cut import cut_model
+from lockstep.engine.parallel.pipeline import Pipeline
 from lockstep.engine.parallel.staged import StageParallel
 from lockstep.engine.parallel.tensor import TensorParallel
 from lockstep.engine.preflight import additivity_check, uncut
@@ -34,6 +36,7 @@ from lockstep.engine.strategies.ddp import DDP
 from lockstep.engine.task.dropout import Dropout
 from lockstep.engine.task.interface import Task
 from tests.engine.parallel.small_lm import ITEMS, PLAN, VOCABULARY, deep, initial, item, loss_of
+from tests.engine.shortage import Fails
 
 Mutate = Callable[[], contextlib.AbstractContextManager[None]]
 
@@ -368,3 +371,58 @@ def data_per_rank() -> Iterator[None]:
 
     with mock.patch.object(Batches, "__init__", by_rank):
         yield
+
+
+@contextlib.contextmanager
+def shortage_in_stage(points: list[tuple[int, int, str, int]]) -> Iterator[None]:
+    """Let memory end at points: the attempt of a step, the rank, the place, the micro-batch."""
+    run_step, attempts = Pipeline.step, 0
+
+    def step(
+        self: Pipeline, keys: Any, forward: Any, backward: Any, *, drains: bool = False
+    ) -> None:
+        nonlocal attempts
+        attempts += drains
+        due = [
+            (place, index)
+            for attempt, rank, place, index in points
+            if drains and (attempt, rank) == (attempts, dist.get_rank())
+        ]
+
+        def short_forward(index: int) -> Tensor:
+            with short_of("activation", index, due), short_of("middle", index, due):
+                found: Tensor = forward(index)
+            if ("forward", index) in due:
+                raise torch.OutOfMemoryError("out of memory (injected)")
+            return Fails.apply(found) if ("backward", index) in due else found
+
+        def short_backward(index: int, run: Any) -> None:
+            with short_of("gradient", index, due):
+                backward(index, run)
+
+        run_step(self, keys, short_forward, short_backward, drains=drains)
+
+    with mock.patch.object(Pipeline, "step", step):
+        yield
+
+
+def short_of(
+    place: str, index: int, due: list[tuple[str, int]]
+) -> contextlib.AbstractContextManager[Any]:
+    """Let no memory be there for a message, or in the middle of a backward."""
+    if (place, index) not in due:
+        return contextlib.nullcontext()
+    if place == "middle":
+        # Gradients of the layers behind it exist, and their buckets are on their way.
+        norm = nn.LayerNorm.forward
+        return mock.patch.object(
+            nn.LayerNorm, "forward", lambda self, x: norm(self, Fails.apply(x))
+        )
+    empty = torch.empty
+
+    def full(*arguments: Any, dtype: Any = None, **more: Any) -> Tensor:
+        if dtype is not None and dtype.is_floating_point:
+            raise torch.OutOfMemoryError("out of memory (injected)")
+        return empty(*arguments, dtype=dtype, **more)
+
+    return mock.patch.object(torch, "empty", full)
