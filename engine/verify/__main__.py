@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -52,6 +53,8 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.write(failure_text.refusal(refused))
         return _USAGE
     done = Verification(document, layouts, options.steps)
+    # Its launchers are in sessions of their own: they would run on.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with tempfile.TemporaryDirectory(prefix="lockstep-verify-") as folder:
             done.perform(LocalRuns(Path(folder), code, kind=kind, write_line=_write_line))

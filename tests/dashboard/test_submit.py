@@ -29,7 +29,7 @@ def test_the_live_plan_shows_the_memory_forecast(visitor: Visitor) -> None:
     page = visitor.go("/submit", "New job").page
     visitor.button("Digits").click()
     plan = page.get_by_test_id("plan")
-    expect(plan).to_contain_text("on each device with micro-batches of", timeout=60_000)
+    expect(plan).to_contain_text("on each device with micro-batches of", timeout=200_000)
     expect(plan).to_contain_text("computed from the task")
     expect(plan).to_contain_text(re.compile(r"on each cpu: micro-batches of up to \d+ fit"))
     visitor.is_accessible()

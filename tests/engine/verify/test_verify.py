@@ -149,7 +149,8 @@ def test_state_that_no_checkpoint_holds_is_found_by_the_kill(
     assert verdicts[2:] == ["within", "differs at step 4", "differs at step 4"]
 
 
-def test_an_interrupt_leaves_no_process_and_no_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_leaves_no_process_and_no_file(tmp_path: Path, number: signal.Signals) -> None:
     spec = document(tmp_path)
     (tmp_path / "job.json").write_text(json.dumps(spec))
     folders = tmp_path / "folders"
@@ -167,7 +168,7 @@ def test_an_interrupt_leaves_no_process_and_no_file(tmp_path: Path) -> None:
             lambda: list(folders.glob("lockstep-verify-*/01/ranks.json")), seconds=60, what="ranks"
         )
         pid = json.loads(ranks[0].read_text())["ranks"][0]["pid"]
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         assert process.wait(60) == 130
     assert not alive(pid)
     assert list(folders.glob("lockstep-verify-*")) == []
