@@ -18,10 +18,19 @@ _SHOWN_SHARE_MIN: Final = 0.005
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
+class StageForecast(Described, BaseModel, frozen=True):
+    """One stage of a pipeline."""
+
+    blocks: Annotated[int, Field(ge=0)]
+    """Blocks of the model that it has."""
+    peak: Bytes
+    """Bytes that the tensors of one of its ranks hold at the fullest moment of a step."""
+
+
 class MemoryForecast(Described, BaseModel, frozen=True):
     """Bytes that one rank's tensors hold at the fullest moment of a step.
 
-    The parts add up to the peak.
+    The parts add up to the peak. In a pipeline they are those of the stage with the largest peak.
 
     A part can be zero because it is not there *at that moment*: where a step is fullest in the
     middle of its first backward, hardly a gradient exists yet, and where it is fullest in the
@@ -42,6 +51,8 @@ class MemoryForecast(Described, BaseModel, frozen=True):
     """Gradients of activations, and temporary memory of the optimizer."""
     buckets: Bytes
     """Copies of the gradients that are on their way between ranks."""
+    stages: tuple[StageForecast, ...] = ()
+    """Stages of the pipeline, in their order; empty without one."""
 
     @computed_field  # type: ignore[prop-decorator] # mypy supports no decorator above a property; pydantic's is meant there
     @property
@@ -52,7 +63,8 @@ class MemoryForecast(Described, BaseModel, frozen=True):
     def sentence(self) -> str:
         """The forecast in words.
 
-        "about 1.9 GiB per rank (optimizer 1.0, weights 0.5, activations 0.4)".
+        "about 1.9 GiB per rank (optimizer 1.0, weights 0.5, activations 0.4)". In a pipeline:
+        "about 31.0 GiB on stage 0 (optimizer 20.4, …); by stage 31.0, 28.5".
         """
         power = _power(self.peak)
         shown = [
@@ -60,10 +72,32 @@ class MemoryForecast(Described, BaseModel, frozen=True):
             for name, bytes_ in sorted(self._parts().items(), key=lambda item: -item[1])
             if bytes_ > _SHOWN_SHARE_MIN * self.peak
         ]
-        return f"about {self.peak / 1024**power:.1f} {_UNITS[power]} per rank ({', '.join(shown)})"
+        where = "per rank"
+        if self.stages:
+            where = f"on stage {self.largest_stage}"
+        found = f"about {self.peak / 1024**power:.1f} {_UNITS[power]} {where} ({', '.join(shown)})"
+        if self.stages:
+            peaks = ", ".join(f"{stage.peak / 1024**power:.1f}" for stage in self.stages)
+            found += f"; by stage {peaks}"
+        return found
+
+    @property
+    def largest_stage(self) -> int:
+        """Index of the stage that needs the most memory; 0 without a pipeline."""
+        peaks = [stage.peak for stage in self.stages]
+        return peaks.index(max(peaks)) if peaks else 0
+
+    def on_stage(self, stage: int) -> int:
+        """Return the peak of a rank of a stage."""
+        return self.stages[stage].peak if self.stages else self.peak
+
+    @classmethod
+    def parts(cls) -> list[str]:
+        """Return the names of the parts."""
+        return [name for name in cls.model_fields if name != "stages"]
 
     def _parts(self) -> dict[str, int]:
-        return {name: getattr(self, name) for name in type(self).model_fields}
+        return {name: getattr(self, name) for name in self.parts()}
 
 
 class PlannedMemory(Described, BaseModel, frozen=True):

@@ -10,7 +10,10 @@ Not here: the messages between stages (``engine.parallel.links``).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+BUBBLE_MAX: Final = 0.2
+"""A plan with a larger bubble says how many micro-batches give this one."""
 
 
 class Move(NamedTuple):
@@ -42,3 +45,8 @@ def moves(count: int, stages: int, stage: int) -> Iterator[Move]:
 def bubble(count: int, stages: int) -> float:
     """Return the part of a step in which a stage waits, if all stages take equally long."""
     return (stages - 1) / (count + stages - 1)
+
+
+def enough(stages: int) -> int:
+    """Return the smallest number of micro-batches whose bubble is at most :data:`BUBBLE_MAX`."""
+    return round((stages - 1) * (1 / BUBBLE_MAX - 1))

@@ -20,16 +20,20 @@ Not here: the samples at the positions (``engine.data.order``), the weights of m
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import BaseModel, Field
 
+from lockstep.domain.spec import tasks
 from lockstep.domain.spec.batch import accumulation_steps, ceil_div
 from lockstep.domain.training.memory import MemoryForecast
-from lockstep.domain.training.pipeline import bubble
+from lockstep.domain.training.pipeline import BUBBLE_MAX, bubble, enough
 
 if TYPE_CHECKING:
     from lockstep.domain.spec.job import JobSpec
+    from lockstep.domain.spec.train import Train
+
+_OPEN: Final = "; the first attempt chooses the micro-batch"
 
 
 def part(size: int, parts: int, index: int) -> tuple[int, int]:
@@ -61,6 +65,8 @@ class BatchPlan(BaseModel, frozen=True):
     """Ranks that share every layer of one copy of the model."""
     pipeline: Annotated[int, Field(ge=1)] = 1
     """Stages that share the layers of one copy of the model."""
+    blocks: tuple[int, ...] | None = None
+    """Blocks of each stage; null without a pipeline, and where the first attempt finds them."""
     steps: int | None = None
     """Optimizer steps of the run; null where it is given in epochs, until the dataset's length is
     known."""
@@ -124,23 +130,36 @@ class BatchPlan(BaseModel, frozen=True):
     def sentence(self) -> str:
         """The plan in words: "64 = 2 ranks × 8 samples × 4 accumulation steps".
 
-        Of a cut model: "64 = 2 copies × 8 samples × 4 accumulation steps on 4 ranks, tensor 2".
+        Of a cut model: "64 = 2 copies × 8 samples × 4 accumulation steps on 16 ranks, tensor 2,
+        pipeline 4 (8, 8, 8, 7 blocks), bubble 43%: 12 accumulation steps give 20%".
         """
         if self.ranks_per_copy == 1:
             return self._split(_count(self.world_size, "rank"))
         copies = "1 copy" if self.copies == 1 else f"{self.copies} copies"
-        cut = [f"{self._split(copies)} on {self.world_size} ranks"]
+        settled = self.accumulation_steps is not None
+        split = self._split(copies) if settled else f"{self.batch_size} over {copies}"
+        cut = [f"{split} on {self.world_size} ranks"]
         if self.tensor > 1:
             cut.append(f"tensor {self.tensor}")
         if self.pipeline > 1:
-            cut.append(f"pipeline {self.pipeline}")
+            blocks = f" ({', '.join(map(str, self.blocks))} blocks)" if self.blocks else ""
+            cut.append(f"pipeline {self.pipeline}{blocks}")
             if self.accumulation_steps is not None:
-                cut[-1] += f" (bubble {bubble(self.accumulation_steps, self.pipeline):.0%})"
-        return ", ".join(cut)
+                cut.append(self._bubble(self.accumulation_steps))
+        return ", ".join(cut) + ("" if settled else _OPEN)
+
+    def _bubble(self, count: int) -> str:
+        found, least = bubble(count, self.pipeline), enough(self.pipeline)
+        if count >= least:
+            return f"bubble {found:.0%}"
+        most = ceil_div(self.batch_size, self.copies)
+        if most < least:
+            return f"bubble {found:.0%}: the batch allows {_count(most, 'accumulation step')}"
+        return f"bubble {found:.0%}: {least} accumulation steps give {BUBBLE_MAX:.0%}"
 
     def _split(self, ranks: str) -> str:
         if self.micro_batch_size is None or self.accumulation_steps is None:
-            return f"{self.batch_size} over {ranks}; the first attempt chooses the micro-batch"
+            return f"{self.batch_size} over {ranks}{_OPEN}"
         steps = _count(self.accumulation_steps, "accumulation step")
         sizes = {
             stop - start
@@ -186,8 +205,24 @@ def plan_of(spec: JobSpec, world_size: int | None = None) -> BatchPlan | None:
         world_size=world,
         tensor=parallel.tensor_size,
         pipeline=parallel.stages,
+        blocks=_blocks(spec.train),
         steps=spec.train.steps,
     )
+
+
+def _blocks(train: Train) -> tuple[int, ...] | None:
+    """Return the blocks of each stage of a task that the spec describes."""
+    stages = train.parallel.stages
+    if stages == 1 or tasks.is_own_task(train.task):
+        return None
+    args = tasks.parse_args(train.task, train.task_args)
+    return blocks_of_stages(args.layers, stages) if isinstance(args, tasks.CausalLMArgs) else None
+
+
+def blocks_of_stages(blocks: int, stages: int) -> tuple[int, ...]:
+    """Return the number of blocks of each stage."""
+    bounds = [part(blocks, stages, stage) for stage in range(stages)]
+    return tuple(stop - start for start, stop in bounds)
 
 
 def _count(number: int, noun: str) -> str:

@@ -311,6 +311,8 @@ def _settle_plan(
         smallest=2 if found.needs_several else 1,
         log_line=inputs.telemetry.log_line,
     )
+    if step.stage is not None:
+        plan = plan.model_copy(update={"blocks": step.stage.blocks})
     if found.needs_several:
         last_batch = length.batch_size(plan, length.steps - 1)
         require_several_samples(step.gradient.model, plan, last_batch=last_batch)

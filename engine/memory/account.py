@@ -149,7 +149,7 @@ class MemoryReport:
         """Report the measured memory next to the predicted one."""
         self.close()
         measured, measure = self._measured(plan)
-        forecast = plan.memory.peak if plan.memory is not None else None
+        forecast = plan.memory.on_stage(0) if plan.memory is not None else None  # Of rank 0.
         self._telemetry.event(
             "memory",
             measured_bytes=measured,

@@ -10,6 +10,10 @@ Under ``fsdp`` the other ranks are replaced by a process group that sends nothin
 of a tensor group: their slices are equally large. Under the other strategies a single rank runs,
 and the effect of several ranks is added by rule.
 
+Stages of a pipeline run one after the other on links that send nothing: each shows the form of its
+activation to the next. A stage keeps several forwards, and messages that are under way, so more
+micro-batches run until a further one would take no more memory.
+
 Not included: temporary memory of kernels (most use none; a convolution that copies a gradient into
 another layout took 16 % in the worst case found), the allocator's rounding and fragmentation, and
 CUDA's own context. The micro-batch is built from one sample, so with samples of different sizes the
@@ -26,7 +30,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-import torch.distributed as dist
+import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
@@ -36,35 +40,38 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
     UnsupportedOperatorException,
 )
-from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from lockstep.domain.spec import strategy
 from lockstep.domain.spec.train import Train
-from lockstep.domain.training.layout import RankLayout
-from lockstep.domain.training.memory import MemoryForecast
-from lockstep.engine.memory.parts import micro_batches_of, parts_of, rank_batch
+from lockstep.domain.training.memory import MemoryForecast, StageForecast
+from lockstep.engine.memory.parts import (
+    StageOf,
+    StepParts,
+    micro_batches_of,
+    parts_of,
+    rank_batch,
+    stages_of,
+)
+from lockstep.engine.memory.sharing import NoForecastError, Sharing, largest_part
 from lockstep.engine.memory.tensors import TensorCount
 from lockstep.engine.model.modes import set_to_train
 from lockstep.engine.model.objective import Objective
 from lockstep.engine.model.precision import Precision
 from lockstep.engine.parallel.collectives import SilentGroup
+from lockstep.engine.parallel.silent import SilentLinks, SilentMesh
+from lockstep.engine.parallel.stages import StagePlan
 from lockstep.engine.runtime.errors import describe
 from lockstep.engine.runtime.flops import count
-from lockstep.engine.runtime.mesh import Mesh
-from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.timeline import Parts, StepMarks
 from lockstep.engine.step.gradient import GradientStep
 from lockstep.engine.strategies.base import Strategy
-from lockstep.engine.strategies.ddp import DDP
 from lockstep.engine.task.interface import Task
 
 MICRO_BATCHES_MAX: Final = 2
 """Slots from the third on are like the second."""
-
-
-class NoForecastError(Exception):
-    """The memory of a task cannot be predicted. The message completes "no forecast:"."""
+MICRO_BATCHES_PER_STAGE: Final = 2
+"""The same of a pipeline, for each stage and one more: a stage keeps as many forwards as stages
+follow it, and as many messages as it lets be under way."""
 
 
 def forecast(
@@ -95,21 +102,19 @@ def forecast(
         Whatever the reason is: the strategy spreads the model over ranks, the task needs values, it
         raises.
     """
-    if (train.parallel.pipeline or 1) > 1:
-        raise NoForecastError("layers are divided into stages (train.parallel.pipeline)")
-    copies = max(1, world_size // train.parallel.ranks_per_copy)
-    sharing = _Sharing.of(train.strategy, copies)
+    copies, stages = max(1, world_size // train.parallel.ranks_per_copy), train.parallel.stages
+    sharing = Sharing.of(train.strategy, copies)
+    at_most = MICRO_BATCHES_MAX if stages == 1 else MICRO_BATCHES_PER_STAGE * (stages + 1)
     micro_batches = micro_batches_of(
-        train, micro_batch_size=micro_batch_size, copies=copies, at_most=MICRO_BATCHES_MAX
+        train, micro_batch_size=micro_batch_size, copies=copies, at_most=at_most
     )
+    samples = [sample] * micro_batch_size
     with _explained():
-        return _forecast(
-            task,
-            train,
-            [sample] * micro_batch_size,
-            MICRO_BATCHES_MAX if sharing.in_place else micro_batches,
-            sharing,
-        )
+        if stages > 1:
+            return _of_stages(task, train, _Steps(samples, micro_batches, sharing))
+        if sharing.in_place:
+            micro_batches = MICRO_BATCHES_MAX
+        return _forecast(task, train, _Steps(samples, micro_batches, sharing))
 
 
 def flops_per_sample(task: Task, sample: Any) -> float:
@@ -163,87 +168,49 @@ def _explained() -> Iterator[None]:
         raise NoForecastError(describe(error)) from error
 
 
-class _Sharing(NamedTuple):
-    """Memory of one rank that sharing a model between ranks adds or removes."""
+class _Steps(NamedTuple):
+    """Steps of a rank."""
 
-    copies: int
-    """Of the gradient, on their way between ranks."""
-    in_place: bool
-    """True if gradients are views of the communication buffers; they then exist from the first
-    micro-batch on."""
-    owners: int
-    """Ranks among which the optimizer's state is shared out."""
-    sharded: int = 1
-    """Ranks over which the model itself is spread, in a group that sends nothing; 1 where each has
-    all of it."""
-
-    @classmethod
-    def of(cls, options: strategy.Strategy, world_size: int) -> _Sharing:
-        kind = options.kind
-        if kind.gradient_copies is None:
-            raise NoForecastError(
-                f"strategy {options.name} distributes memory over the ranks in another way"
-            )
-        if kind.shards_model:
-            shard = min(options.shard or world_size, world_size)
-            return cls(copies=0, in_place=False, owners=1, sharded=shard)
-        if options.compression != "none":
-            raise NoForecastError(f"compression {options.compression} keeps additional copies")
-        if world_size == 1:
-            return cls(copies=0, in_place=False, owners=1)
-        in_place = options.buckets_hold_gradients
-        return cls(
-            copies=kind.gradient_copies - in_place,
-            in_place=in_place,
-            owners=world_size if kind.shards_optimizer else 1,
-        )
-
-    @contextmanager
-    def group(self) -> Iterator[tuple[type[Strategy], Ranks]]:
-        """The strategy to run, and the ranks that it sees."""
-        if self.sharded == 1:
-            yield DDP, Ranks()
-            return
-        # Imported late: FSDP takes a second to import.
-        from torch.distributed.device_mesh import DeviceMesh
-        from torch.testing._internal.distributed.fake_pg import FakeStore
-
-        from lockstep.engine.strategies.fsdp import FSDP
-
-        class Alone(FSDP):
-            """FSDP as one of several ranks, of which the others do not exist."""
-
-            def _mesh(self) -> tuple[DeviceMesh, None]:
-                assert dist.group.WORLD is not None, "begun below"
-                with _disable_current_modes():  # It reads the numbers of its ranks.
-                    return DeviceMesh.from_group(dist.group.WORLD, "cpu"), None
-
-        if dist.is_initialized():
-            raise NoForecastError(
-                "this process belongs to a run, and its process group must not be replaced"
-            )
-        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=self.sharded)
-        try:
-            # No group: nothing but FSDP's own collectives needs the others.
-            yield Alone, Ranks(world_size=self.sharded)
-        finally:
-            dist.destroy_process_group()
+    samples: list[Any]
+    """Of each micro-batch."""
+    micro_batches: int
+    sharing: Sharing
 
 
-def _largest_part(sizes: list[int], owners: int) -> float:
-    """Return the largest fraction of ``sizes`` that one rank owns.
+class _Staged(NamedTuple):
+    """One stage of a forecast."""
 
-    Assigns the largest first, each to the rank with the least.
-    """
-    owned = [0] * owners
-    for size in sorted(sizes, reverse=True):
-        owned[owned.index(min(owned))] += size
-    return max(owned) / sum(owned)
+    number: int
+    """Index of the stage."""
+    plan: StagePlan
+    links: SilentLinks
+    terms: tuple[str, ...]
+    """Of the loss."""
+
+
+def _of_stages(task: Task, train: Train, steps: _Steps) -> MemoryForecast:
+    """Return the forecast of all stages, one after the other: each sends its form to the next."""
+    parallel, fake = train.parallel, _fake_mode()
+    with fake:
+        batch = tree_map_only(Tensor, fake.from_tensor, task.collate(steps.samples))
+        plan, terms = stages_of(task, train, batch)
+    found: list[MemoryForecast] = []
+    form = None
+    for stage in range(parallel.stages):
+        links = SilentLinks(form, parallel.stages)
+        found.append(_forecast(task, train, steps, _Staged(stage, plan, links, terms)))
+        form = links.sent
+    stages = tuple(
+        StageForecast(blocks=len(plan.own_blocks(stage)), peak=each.peak)
+        for stage, each in enumerate(found)
+    )
+    return max(found, key=lambda each: each.peak).model_copy(update={"stages": stages})
 
 
 def _forecast(
-    task: Task, train: Train, samples: list[Any], micro_batches: int, sharing: _Sharing
+    task: Task, train: Train, steps: _Steps, staged: _Staged | None = None
 ) -> MemoryForecast:
+    samples, micro_batches, sharing = steps
     batch = task.collate(samples)
     weight = task.weight(batch)
     # Communication is added afterwards, and fp16 reads values that bf16, of the same size, does
@@ -254,30 +221,33 @@ def _forecast(
     with sharing.group() as (strategy_class, ranks), fake:
         batch = tree_map_only(Tensor, fake.from_tensor, batch)
         tensor = train.parallel.tensor_size
-        model, strategy, gradient, optimizer = parts_of(
+        parts = parts_of(
             task,
             train,
             strategy_class,
-            Mesh(RankLayout(1, tensor), Ranks(), ranks),
+            SilentMesh.at(0 if staged is None else staged.number, train.parallel, ranks),
             precision,
             group=SilentGroup(tensor) if tensor > 1 else None,
+            stage=None if staged is None else StageOf(staged.plan, staged.links),
         )
-        gradient.terms = _terms(gradient, strategy, batch)
+        model, strategy, gradient, optimizer = parts
+        gradient.terms = _terms(gradient, strategy, batch) if staged is None else staged.terms
         whole, weights = rank_batch(
             batch, weight, gradient.terms, samples=len(samples), micro_batches=micro_batches
         )
-        state = _tensors(dict(optimizer.inner.state))
-        count.hold("weights", model.parameters())
-        count.hold("buffers", model.buffers())
-        count.hold("optimizer", state)
-        count.hold("activations", _tensors(batch))
+        if staged is not None and sharing.in_place:
+            for parameter in model.parameters():
+                if parameter.requires_grad:
+                    parameter.grad = torch.zeros_like(parameter)
+        _hold(count, parts, batch)
         hooks = [
             parameter.register_post_accumulate_grad_hook(partial(_accumulated, count))  # type: ignore[no-untyped-call]
             for parameter in model.parameters()
             if parameter.requires_grad
         ]
         with count:
-            gradient.accumulate(whole, weights, _Phases(count))
+            links = None if staged is None else staged.links
+            gradient.accumulate(whole, weights, _Phases(count, links))
             count.rename("gradients", (p.grad for p in model.parameters() if p.grad is not None))
             optimizer.norm(1.0)
             # Not the engine's own update: on the CPU it reads whether the norm is finite. Clipping
@@ -290,15 +260,22 @@ def _forecast(
         ]
     if not count.is_complete:
         raise NoForecastError("some tensors, such as sparse ones, cannot be measured")
-    found = MemoryForecast.model_validate(
-        dict.fromkeys(MemoryForecast.model_fields, 0) | count.peak
-    )
+    found = MemoryForecast.model_validate(dict.fromkeys(MemoryForecast.parts(), 0) | count.peak)
     if sharing.sharded > 1:
         return found
-    optimizer_bytes = int(found.optimizer * _largest_part(trainable, sharing.owners))
+    optimizer_bytes = int(found.optimizer * largest_part(trainable, sharing.owners))
     return found.model_copy(
         update={"buckets": sum(trainable) * sharing.copies, "optimizer": optimizer_bytes}
     )
+
+
+def _hold(count: TensorCount, parts: StepParts, batch: Any) -> None:
+    """Count what exists before a step."""
+    count.hold("weights", parts.model.parameters())
+    count.hold("buffers", parts.model.buffers())
+    count.hold("gradients", (p.grad for p in parts.model.parameters() if p.grad is not None))
+    count.hold("optimizer", _tensors(dict(parts.optimizer.inner.state)))
+    count.hold("activations", _tensors(batch))
 
 
 def _terms(gradient: GradientStep, strategy: Strategy, batch: Any) -> tuple[str, ...]:
@@ -318,15 +295,17 @@ class _Phases:
 
     doing = "other"
 
-    def __init__(self, count: TensorCount):
-        self._count = count
+    def __init__(self, count: TensorCount, links: SilentLinks | None = None):
+        self._count, self._links = count, links
 
     def begin(self) -> None:
         pass
 
     def mark(self, part: str, then: str = "other") -> None:
         if part == "backward":
-            self._count.rename_all("temporary", "gradients")  # All else that backward made is gone.
+            self._count.rename_all("temporary", "gradients")  # All else that backward made is gone,
+            if self._links is not None:  # but for messages.
+                self._count.rename("temporary", self._links.under_way)
         self._count.part = "activations" if then == "forward" else "temporary"
 
     def end(self) -> StepMarks:

@@ -240,7 +240,8 @@ def answer(request: PredictionRequest) -> str:
 
 def _predict(request: PredictionRequest) -> StartForecast:
     # Imported here because it takes two seconds and the run itself does not use it.
-    from lockstep.engine.memory.forecast import NoForecastError, flops_per_sample, forecast
+    from lockstep.engine.memory.forecast import flops_per_sample, forecast
+    from lockstep.engine.memory.sharing import NoForecastError
 
     try:
         train = Train.model_validate_json(request.train)

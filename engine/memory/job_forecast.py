@@ -23,8 +23,9 @@ from lockstep.domain.spec.batch import ceil_div
 from lockstep.domain.spec.train import Train
 from lockstep.domain.training.predicted import ForecastAnswer, ForecastRequest
 from lockstep.engine.data.fetching import die_with_parent, seeded_sample
-from lockstep.engine.memory.forecast import NoForecastError, forecast
+from lockstep.engine.memory.forecast import forecast
 from lockstep.engine.memory.forecast_process import be_quiet
+from lockstep.engine.memory.sharing import NoForecastError
 from lockstep.engine.memory.sizes import Trial, candidates, largest
 from lockstep.engine.runtime.errors import describe
 from lockstep.engine.task.builtin import BUILT_IN

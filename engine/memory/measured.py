@@ -10,7 +10,8 @@ Not here: the peak that is reported with each step (``engine.runtime.telemetry``
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -20,13 +21,22 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.profiler import ProfilerActivity, profile
 
 from lockstep.domain.spec.train import Train
-from lockstep.engine.memory.parts import micro_batches_of, parts_of, rank_batch
+from lockstep.engine.memory.parts import (
+    StageOf,
+    micro_batches_of,
+    parts_of,
+    rank_batch,
+    stages_of,
+)
+from lockstep.engine.memory.tensors import TensorCount
 from lockstep.engine.model.precision import Precision
 from lockstep.engine.parallel.collectives import TensorGroup
+from lockstep.engine.parallel.links import Links
 from lockstep.engine.runtime import randomness
+from lockstep.engine.runtime.control import numbers_of
 from lockstep.engine.runtime.device import is_accelerator, module_of
 from lockstep.engine.runtime.heartbeat import Heartbeat
-from lockstep.engine.runtime.mesh import mesh_of
+from lockstep.engine.runtime.mesh import Mesh, mesh_of
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.timeline import timeline_for
 from lockstep.engine.strategies import strategy_for
@@ -61,40 +71,9 @@ def measured_steps(
     mesh = mesh_of(ranks, train.parallel)
 
     def run() -> None:
-        precision = Precision(train.precision, ranks.device)
-        randomness.seed_host(randomness.seed_of(randomness.MODEL, train.seed))
-        _, strategy, gradient, optimizer = parts_of(
-            task,
-            train,
-            strategy_for(train.strategy),
-            mesh,
-            precision,
-            group=None if mesh.tensor is None else TensorGroup(mesh.tensor, mesh.place.tensor),
-            sample=sample,
-        )
-        try:
-            batch = task.collate([sample] * micro_batch_size)
-            micro_batches = micro_batches_of(
-                train,
-                micro_batch_size=micro_batch_size,
-                copies=mesh.layout.copies,
-                at_most=_MICRO_BATCHES_MAX,
-            )
-            whole, weights = rank_batch(
-                batch,
-                task.weight(batch),
-                gradient.terms,
-                samples=micro_batch_size,
-                micro_batches=micro_batches,
-            )
-            timeline = timeline_for(ranks.device, Heartbeat.unseen())
-            for step in range(_STEPS):
-                found = gradient.accumulate(whole, weights, timeline)
-                refused = optimizer.update(step, found.sums, optimizer.norm(1.0))
-                strategy.after_update(step, 1.0, refused=refused)
-                gradient.discard()
-        finally:
-            gradient.close()
+        with _steps_of(task, train, mesh, micro_batch_size=micro_batch_size, sample=sample) as step:
+            for index in range(_STEPS):
+                step(index)
 
     def run_and_forget() -> None:
         run()
@@ -112,6 +91,71 @@ def measured_steps(
         f"shares of the peak that are never freed, by rank: {shares}. The peak cannot be "
         f"determined."
     )
+
+
+def counted_steps(
+    task: Task, train: Train, ranks: Ranks, *, micro_batch_size: int, sample: Any
+) -> int:
+    """Return the peak of the same steps by the count of live tensors that a run reports.
+
+    Tensors of messages count as long as this rank holds them: the profiler misses releases in
+    Gloo's threads, of which a pipeline has many. All ranks must call this.
+    """
+    mesh, count = mesh_of(ranks, train.parallel), TensorCount()
+    with _steps_of(task, train, mesh, micro_batch_size=micro_batch_size, sample=sample) as step:
+        for index in range(_STEPS):
+            with count:  # The first finds what exists.
+                step(index)
+    return count.peak_bytes
+
+
+@contextmanager
+def _steps_of(
+    task: Task, train: Train, mesh: Mesh, *, micro_batch_size: int, sample: Any
+) -> Iterator[Callable[[int], None]]:
+    """Yield a function that runs a step of the engine. All ranks must call this."""
+    ranks = mesh.world
+    precision = Precision(train.precision, ranks.device)
+    randomness.seed_host(randomness.seed_of(randomness.MODEL, train.seed))
+    batch = task.collate([sample] * micro_batch_size)
+    at_most, stage = _MICRO_BATCHES_MAX, None
+    if mesh.line is not None:
+        plan, _ = stages_of(task, train, task.collate([sample]))
+        stage = StageOf(plan, Links(mesh.line, mesh.place.stage, plan.stages, ranks.device))
+        at_most = train.batch.size
+    _, strategy, gradient, optimizer = parts_of(
+        task,
+        train,
+        strategy_for(train.strategy),
+        mesh,
+        precision,
+        group=None if mesh.tensor is None else TensorGroup(mesh.tensor, mesh.place.tensor),
+        stage=stage,
+        sample=sample,
+    )
+    try:
+        micro_batches = micro_batches_of(
+            train, micro_batch_size=micro_batch_size, copies=mesh.layout.copies, at_most=at_most
+        )
+        whole, weights = rank_batch(
+            batch,
+            task.weight(batch),
+            gradient.terms,
+            samples=micro_batch_size,
+            micro_batches=micro_batches,
+        )
+        timeline = timeline_for(ranks.device, Heartbeat.unseen())
+
+        def step(index: int) -> None:
+            found = gradient.accumulate(whole, weights, timeline)
+            sums = mesh.from_last_stage(list(numbers_of(found.sums)))
+            refused = optimizer.update(index, tuple(sums), optimizer.norm(1.0))
+            strategy.after_update(index, 1.0, refused=refused)
+            gradient.discard()
+
+        yield step
+    finally:
+        gradient.close()
 
 
 class Counted(NamedTuple):

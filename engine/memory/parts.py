@@ -20,11 +20,16 @@ from lockstep.engine.model.objective import Objective
 from lockstep.engine.model.precision import Precision
 from lockstep.engine.parallel.collectives import TensorGroup
 from lockstep.engine.parallel.cut import cut_model
+from lockstep.engine.parallel.links import Links
+from lockstep.engine.parallel.pipeline import Pipeline
+from lockstep.engine.parallel.staged import StageCut, StageParallel, WholeModel
+from lockstep.engine.parallel.stages import Observed, StagePlan, blocks_of, cut_stage, observed
 from lockstep.engine.parallel.tensor import TensorParallel
 from lockstep.engine.runtime.mesh import Mesh
 from lockstep.engine.state.inventory import Inventory
 from lockstep.engine.step.gradient import GradientStep
 from lockstep.engine.step.optimizer import Optimizer
+from lockstep.engine.step.staged import StagedGradientStep
 from lockstep.engine.strategies.base import Strategy
 from lockstep.engine.task.dropout import name_layers
 from lockstep.engine.task.interface import Batch, Task
@@ -39,6 +44,31 @@ class StepParts(NamedTuple):
     optimizer: Optimizer
 
 
+class StageOf(NamedTuple):
+    """Stage of a mesh's place."""
+
+    plan: StagePlan
+    links: Links
+
+
+def stages_of(task: Task, train: Train, batch: Batch) -> tuple[StagePlan, tuple[str, ...]]:
+    """Return the division of a model into stages, and the terms of its loss.
+
+    Parameters
+    ----------
+    task : Task
+    train : Train
+    batch : Batch
+        Any samples, collated.
+    """
+    model = task.model()
+    set_to_train(model)
+    blocks, seen = blocks_of(model, task.pipeline_stages(model)), Observed()
+    with observed(model, blocks, seen):
+        _, sums = Objective(task, model)(batch, None, penalize=False)
+    return StagePlan.of(model, blocks, train.parallel.stages, seen), tuple(sums)
+
+
 def parts_of(
     task: Task,
     train: Train,
@@ -47,34 +77,48 @@ def parts_of(
     precision: Precision,
     *,
     group: TensorGroup | None = None,
+    stage: StageOf | None = None,
     sample: Any = None,
 ) -> StepParts:
     """Build them as a run does, warmed up with ``sample`` if one is given.
 
-    All ranks must call this. With ``group`` the layers are cut over its ranks.
+    All ranks must call this. With ``group`` the layers are cut over its ranks, with ``stage`` the
+    model is reduced to one.
     """
-    ranks, cut = mesh.data, None
+    ranks, cut, staged = mesh.data, None, None
     model = task.model()
-    if group is None:
+    if not mesh.cuts:
         model = model.to(ranks.device)
     name_layers(model)
     set_to_train(model)
     if train.activation_checkpointing:
         checkpoint_blocks(model)
+    index = mesh.place.stage
+    whole = None if stage is None else WholeModel.of_groups(model, task.param_groups(model))
     if group is not None:
-        cut = cut_model(model, task.tensor_plan(model), group)
-        model = model.to(ranks.device)
+        held = None if stage is None else stage.plan.held_by(index)
+        cut = cut_model(model, task.tensor_plan(model), group, held=held)
+    if stage is not None and whole is not None:
+        pipeline = Pipeline(cut_stage(model, stage.plan, index, ranks.device), stage.links)
+        staged = StageCut(stage.plan, pipeline, whole)
+    model = model.to(ranks.device)
     strategy = sharing(Objective(task, model, precision), ranks, train.strategy)
-    tensor = None
-    if group is not None and cut is not None:
-        tensor = TensorParallel(mesh, group, cut, model, deterministic=train.deterministic)
     inventory = Inventory(model, task)
-    gradient = GradientStep(
-        task, strategy, precision, ranks, inventory, seed=train.seed, tensor=tensor
+    of_rank: dict[str, Any] = {}
+    if group is not None and cut is not None:
+        of_rank["tensor"] = TensorParallel(
+            mesh, group, cut, model, deterministic=train.deterministic
+        )
+    if staged is not None:
+        strategy.keep_gathered()
+        inventory.cut(staged.pipeline.stage.stand_ins)
+        of_rank["stage"] = StageParallel(mesh, staged, model, of_rank.get("tensor"))
+    gradient = (GradientStep if staged is None else StagedGradientStep)(
+        task, strategy, precision, ranks, inventory, seed=train.seed, **of_rank
     )
     if sample is not None:
         gradient.warm_up(masked_batch(task, model, sample))
-    optimizer = Optimizer(train, task, strategy, steps=1, tensor=tensor)
+    optimizer = Optimizer(train, task, strategy, steps=1, **of_rank)
     optimizer.make_state()
     return StepParts(model, strategy, gradient, optimizer)
 

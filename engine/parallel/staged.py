@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -60,12 +60,17 @@ class WholeModel:
                     f"parallel.pipeline: get_extra_state() of a module ({name}) is not supported",
                 )
             state[name] = first.setdefault(identity(value), name)
+        return replace(cls.of_groups(model, groups), state=state)
+
+    @classmethod
+    def of_groups(cls, model: nn.Module, groups: Groups) -> WholeModel:
+        """Return the names of the groups alone, for a run that saves nothing."""
         names = {id(parameter): name for name, parameter in model.named_parameters()}
         found = []
         for group in groups:
             options = {key: value for key, value in group.items() if key != "params"}
             found.append((options, [names.get(id(each), "") for each in group["params"]]))
-        return cls(state, found)
+        return cls({}, found)
 
     @property
     def order(self) -> list[str]:
@@ -118,6 +123,11 @@ class StageParallel:
         )
         self._exact = exact
         """True if one rank holds all of a parameter."""
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """Number of blocks of each stage."""
+        return tuple(len(self._plan.own_blocks(stage)) for stage in range(self._plan.stages))
 
     def gather(self, value: Any) -> list[Any]:
         """Return every rank's value. All ranks must call this."""

@@ -163,6 +163,9 @@ class Strategy:
         """
         return nullcontext()
 
+    def keep_gathered(self) -> None:
+        """Keep gathered parameters from the first forward of a step to its last backward."""
+
     def begin_reduction(self, *, counted: bool = False) -> None:  # noqa: ARG002 - for overrides
         """Begin a step. Reductions launched after this call belong to it.
 

@@ -88,8 +88,7 @@ class FSDP(Strategy):
             else None
         )
         if usage is not None and usage.in_stages:
-            for unit in self._units:
-                unit.set_reshard_after_forward(False, recurse=False)
+            self.keep_gathered()
         self._in_loss = False
         watch([self.model, *blocks.values()], self)
         self._arrived: set[int] = set()
@@ -115,6 +114,10 @@ class FSDP(Strategy):
                 return objective if self._order is None else self._order.backward(objective), sums
         finally:
             self._in_loss = False
+
+    def keep_gathered(self) -> None:
+        for unit in self._units:
+            unit.set_reshard_after_forward(False, recurse=False)
 
     def called(self, block: int) -> None:
         """Do nothing: a loss may call the model any number of times."""

@@ -27,7 +27,7 @@ from lockstep.storage.people import projects, tokens
 from tests.api.conftest import SCRIPT, TRAIN, Api
 from tests.storage import scenes
 
-PARTS = dict.fromkeys(MemoryForecast.model_fields, 2**20)
+PARTS = dict.fromkeys(MemoryForecast.parts(), 2**20)
 MEMORY = MemoryForecast.model_validate(PARTS)
 OWN: dict[str, Any] = {
     "code": {"path": "/code"},
@@ -88,7 +88,7 @@ def planned(api: Api, spec: Any = TRAIN) -> Any:
 def test_a_built_in_task_has_a_forecast_with_parts_and_limit(served: Api) -> None:
     found = planned(served)
     assert (found["state"], found["source"]) == ("known", "task")
-    assert found["forecast"] == {**PARTS, "peak": 7 * 2**20}
+    assert found["forecast"] == {**PARTS, "stages": [], "peak": 7 * 2**20}
     assert (found["micro_batch_size"], found["micro_batch_size_max"]) == (8, 32)
     assert (found["device_type"], found["capacity_bytes"]) == ("cpu", 2**30)
 

@@ -128,7 +128,7 @@ def test_show_prints_plan_outcome_and_events(lockstep: CommandLine, server: Repl
 
 
 def test_show_prints_the_predicted_memory(lockstep: CommandLine, server: ReplayServer) -> None:
-    parts = dict.fromkeys(MemoryForecast.model_fields, 0) | {"weights": 2**30, "optimizer": 2**31}
+    parts = dict.fromkeys(MemoryForecast.parts(), 0) | {"weights": 2**30, "optimizer": 2**31}
     plan = examples.PLAN.model_copy(update={"memory": MemoryForecast.model_validate(parts)})
     server.on("GET", "/v1/jobs/tiny", examples.job(JobState.RUNNING, plan=plan))
     server.on("GET", f"{JOB}/events", examples.events())

@@ -14,7 +14,7 @@ from tests.client.examples import YAML
 from tests.client.server import ReplayServer
 from tests.client.terminal import CommandLine
 
-MEMORY = MemoryForecast.model_validate(dict.fromkeys(MemoryForecast.model_fields, 2**20))
+MEMORY = MemoryForecast.model_validate(dict.fromkeys(MemoryForecast.parts(), 2**20))
 COMPUTING = PlannedMemory(state="computing", device_type="cpu", capacity_bytes=2**30, headroom=0.15)
 KNOWN = COMPUTING.model_copy(
     update={

@@ -210,10 +210,26 @@ def test_the_copies_of_the_model_share_the_batch() -> None:
     )
 
 
-def test_the_plan_shows_the_bubble_of_a_pipeline() -> None:
-    plan = plan_of(spec({"gpus": 8}, parallel={"tensor": 2, "pipeline": 2}))
+@pytest.mark.parametrize(
+    ("gpus", "parallel", "batch", "ends"),
+    [
+        (8, {"tensor": 2, "pipeline": 2}, 64, ", tensor 2, pipeline 2 (3, 2 blocks), bubble 20%"),
+        (4, {"pipeline": 4}, 64, ", pipeline 4 (2, 1, 1, 1 blocks), bubble 27%: "
+         "12 accumulation steps give 20%"),
+        (8, {"pipeline": 4}, 16, ", pipeline 4 (2, 1, 1, 1 blocks), bubble 75%: "
+         "the batch allows 8 accumulation steps"),
+    ],
+)  # fmt: skip
+def test_the_plan_shows_the_bubble_of_a_pipeline(
+    gpus: int, parallel: dict[str, int], batch: int, ends: str
+) -> None:
+    layers = {"batch/size": batch, "task_args": {"layers": 5}}
+    plan = plan_of(spec({"gpus": gpus}, parallel=parallel, **layers))
     assert plan is not None
-    assert plan.sentence().endswith(
-        "4 accumulation steps on 8 ranks, tensor 2, pipeline 2 (bubble 20%)"
+    assert plan.sentence().endswith(f" on {gpus} ranks{ends}")
+    auto = plan.model_copy(update={"micro_batch_size": None, "accumulation_steps": None})
+    cut = ends.partition(", bubble")[0]
+    copies = "2 copies" if plan.copies == 2 else "1 copy"
+    assert auto.sentence() == (
+        f"{batch} over {copies} on {gpus} ranks{cut}; the first attempt chooses the micro-batch"
     )
-    assert plan.copies == 2

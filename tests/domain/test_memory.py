@@ -10,7 +10,7 @@ from lockstep.domain.training.memory import MemoryForecast, PlannedMemory, compa
 
 GIB = 2**30
 FORECAST = MemoryForecast.model_validate(
-    dict.fromkeys(MemoryForecast.model_fields, 0) | {"weights": GIB}
+    dict.fromkeys(MemoryForecast.parts(), 0) | {"weights": GIB}
 )
 KNOWN: dict[str, Any] = {
     "state": "known",
@@ -21,6 +21,13 @@ KNOWN: dict[str, Any] = {
     "device_type": "cpu",
     "capacity_bytes": 4 * GIB,
 }
+
+
+def test_a_forecast_of_stages_names_the_largest() -> None:
+    stages = ({"blocks": 3, "peak": GIB // 2}, {"blocks": 2, "peak": GIB})
+    found = MemoryForecast.model_validate({**FORECAST.model_dump(), "stages": stages})
+    assert found.sentence() == "about 1.0 GiB on stage 1 (weights 1.0); by stage 0.5, 1.0"
+    assert (found.on_stage(0), FORECAST.on_stage(0)) == (GIB // 2, GIB)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from lockstep.domain.training.pipeline import Move, bubble, moves
+from lockstep.domain.training.pipeline import Move, bubble, enough, moves
 
 CASES = list(product((1, 2, 3, 4, 7), (1, 2, 3, 4)))
 
@@ -51,3 +51,4 @@ def test_each_stage_runs_each_micro_batch_once_in_their_order(count: int, stages
 def test_the_bubble_is_a_part_of_the_step() -> None:
     assert bubble(1, 1) == 0
     assert bubble(12, 4) == pytest.approx(0.2)
+    assert [enough(stages) for stages in (1, 2, 4)] == [0, 4, 12]

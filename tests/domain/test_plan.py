@@ -180,7 +180,7 @@ def test_the_plan_of_a_spec_has_its_numbers() -> None:
     assert made is not None
     assert made.model_dump() == {
         "batch_size": 64, "micro_batch_size": 8, "accumulation_steps": 4, "world_size": 2, "tensor": 1,
-        "pipeline": 1, "steps": 10, "memory": None,
+        "pipeline": 1, "blocks": None, "steps": 10, "memory": None,
     }  # fmt: skip
 
 
@@ -231,7 +231,7 @@ def test_a_plan_can_be_settled_at_another_micro_batch_than_its_forecast() -> Non
     assert open_plan is not None
     found = open_plan.settled(5)
     assert (found.micro_batch_size, found.accumulation_steps) == (5, 7)
-    parts = dict.fromkeys(MemoryForecast.model_fields, 1)
+    parts = dict.fromkeys(MemoryForecast.parts(), 1)
     predicted = found.model_copy(update={"memory": MemoryForecast.model_validate(parts)})
     halved = predicted.halved()
     assert halved is not None

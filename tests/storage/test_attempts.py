@@ -216,7 +216,7 @@ def test_a_plan_gets_a_later_memory_forecast(database: Database) -> None:
         "world_size": 2,
         "memory": None,
     }
-    parts = dict.fromkeys(MemoryForecast.model_fields, 2**20)
+    parts = dict.fromkeys(MemoryForecast.parts(), 2**20)
     for told in (plan, plan | {"memory": parts}, plan | {"memory": parts}):
         with database.jobs() as session:
             assert attempts.settle_plan(session, claimed.assignment_id, claimed.token, told)

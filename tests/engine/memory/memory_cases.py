@@ -21,7 +21,7 @@ from lockstep.domain.training.memory import MemoryForecast
 from lockstep.domain.training.plan import BatchPlan
 from lockstep.engine.loop.trainer import Trainer
 from lockstep.engine.memory.forecast import forecast
-from lockstep.engine.memory.measured import measured_steps
+from lockstep.engine.memory.measured import counted_steps, measured_steps
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.task.causal_lm import CausalLM
 from lockstep.engine.task.image_classification import ImageClassification
@@ -56,6 +56,11 @@ TASKS: dict[str, Callable[[], Task]] = {
 }
 
 
+def deep() -> CausalLM:
+    """Return a task whose stages differ: five blocks, and an embedding that both ends use."""
+    return CausalLM(context=32, layers=5, heads=2, width=64, max_bytes=4096)
+
+
 def train_of(batch_size: int, **settings: Any) -> Train:
     return Train.model_validate(
         {"task": "causal_lm", "batch": {"size": batch_size}, "steps": 2, **settings}
@@ -76,6 +81,12 @@ def really(task: Task, train: Train, micro: int, ranks: Ranks | None = None) -> 
 
 def measured_on_rank(ranks: Ranks, name: str, train: Train, micro: int) -> int:
     return really(TASKS[name](), train, micro, ranks)
+
+
+def counted_on_rank(ranks: Ranks, train: Train, micro: int) -> int:
+    task = deep()
+    sample = task.dataset("train")[0]
+    return counted_steps(task, train, ranks, micro_batch_size=micro, sample=sample)
 
 
 def trained(ranks: Ranks, train: Train, micro: int, folder: Path) -> None:

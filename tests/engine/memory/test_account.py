@@ -29,7 +29,7 @@ TRAIN = Train.model_validate(
     {"task": "causal_lm", "batch": {"size": 64, "micro_size": 8}, "steps": 2}
 )
 PLAN = BatchPlan(batch_size=64, micro_batch_size=8, accumulation_steps=8, world_size=1)
-MEMORY = MemoryForecast.model_validate(dict.fromkeys(MemoryForecast.model_fields, MIB))
+MEMORY = MemoryForecast.model_validate(dict.fromkeys(MemoryForecast.parts(), MIB))
 
 
 class Arrives:

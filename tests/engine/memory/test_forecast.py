@@ -14,8 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lockstep.domain.training.memory import MemoryForecast
-from lockstep.engine.memory.forecast import NoForecastError, forecast
+from lockstep.engine.memory.forecast import forecast
 from lockstep.engine.memory.measured import count_of
+from lockstep.engine.memory.sharing import NoForecastError
 from lockstep.engine.task.causal_lm import CausalLM
 from lockstep.engine.task.interface import Task
 from tests.engine.memory.memory_cases import (
@@ -112,7 +113,7 @@ def test_the_parts_of_the_forecast_match_the_model() -> None:
     assert (
         found.gradients == 4 * parameters
     )  # The peak is in the second micro-batch: a whole gradient exists.
-    assert found.peak == sum(value for name, value in found.model_dump().items() if name != "peak")
+    assert found.peak == sum(getattr(found, name) for name in MemoryForecast.parts())
 
 
 def test_activations_grow_with_the_micro_batch() -> None:

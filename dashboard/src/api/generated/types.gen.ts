@@ -155,6 +155,10 @@ export type BatchPlan = {
      */
     pipeline?: number;
     /**
+     * Blocks
+     */
+    blocks?: Array<number> | null;
+    /**
      * Steps
      */
     steps?: number | null;
@@ -1226,7 +1230,7 @@ export type MemberView = {
  *
  * Bytes that one rank's tensors hold at the fullest moment of a step.
  *
- * The parts add up to the peak.
+ * The parts add up to the peak. In a pipeline they are those of the stage with the largest peak.
  *
  * A part can be zero because it is not there *at that moment*: where a step is fullest in the
  * middle of its first backward, hardly a gradient exists yet, and where it is fullest in the
@@ -1275,6 +1279,12 @@ export type MemoryForecast = {
      * Copies of the gradients that are on their way between ranks.
      */
     buckets: number;
+    /**
+     * Stages
+     *
+     * Stages of the pipeline, in their order; empty without one.
+     */
+    stages?: Array<StageForecast>;
     /**
      * Peak
      *
@@ -2509,6 +2519,26 @@ export type SpecView = {
     spec: {
         [key: string]: unknown;
     };
+};
+
+/**
+ * StageForecast
+ *
+ * One stage of a pipeline.
+ */
+export type StageForecast = {
+    /**
+     * Blocks
+     *
+     * Blocks of the model that it has.
+     */
+    blocks: number;
+    /**
+     * Peak
+     *
+     * Bytes that the tensors of one of its ranks hold at the fullest moment of a step.
+     */
+    peak: number;
 };
 
 /**
@@ -3957,6 +3987,10 @@ export type BatchPlanWritable = {
      */
     pipeline?: number;
     /**
+     * Blocks
+     */
+    blocks?: Array<number> | null;
+    /**
      * Steps
      */
     steps?: number | null;
@@ -4319,7 +4353,7 @@ export type ListedJobWritable = {
  *
  * Bytes that one rank's tensors hold at the fullest moment of a step.
  *
- * The parts add up to the peak.
+ * The parts add up to the peak. In a pipeline they are those of the stage with the largest peak.
  *
  * A part can be zero because it is not there *at that moment*: where a step is fullest in the
  * middle of its first backward, hardly a gradient exists yet, and where it is fullest in the
@@ -4368,6 +4402,12 @@ export type MemoryForecastWritable = {
      * Copies of the gradients that are on their way between ranks.
      */
     buckets: number;
+    /**
+     * Stages
+     *
+     * Stages of the pipeline, in their order; empty without one.
+     */
+    stages?: Array<StageForecast>;
 };
 
 /**

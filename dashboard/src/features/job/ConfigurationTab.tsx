@@ -106,7 +106,11 @@ function memoryFacts({ plan }: JobView): Fact[] {
   const memory = plan?.memory;
   if (memory == null) return [];
   const parts = MEMORY_PARTS.map((part): Fact => [part.charAt(0).toUpperCase() + part.slice(1), bytes(memory[part])]);
-  return [...parts, ["At the fullest moment", bytes(memory.peak)]];
+  const stages = (memory.stages ?? []).map(({ blocks, peak }, stage): Fact => [
+    `Stage ${stage}, ${blocks} ${blocks === 1 ? "block" : "blocks"}`,
+    bytes(peak),
+  ]);
+  return [...parts, ["At the fullest moment", bytes(memory.peak)], ...stages];
 }
 
 function runFacts(job: JobView): Fact[] {

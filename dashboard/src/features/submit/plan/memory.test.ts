@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import type { PlannedMemory, PlanView } from "@/api/generated";
+import type { MemoryForecast, PlannedMemory, PlanView } from "@/api/generated";
 import { memoryOf } from "./memory";
 
 const MIB = 1_024 ** 2;
@@ -34,6 +34,17 @@ describe("the memory of a plan", () => {
       isShort: false,
       source: "computed from the task",
     });
+  });
+
+  it("names the stage that needs most, and all stages", () => {
+    const stages = [
+      { blocks: 2, peak: 9 * MIB },
+      { blocks: 1, peak: KNOWN.forecast?.peak ?? 0 },
+    ];
+    const forecast = { ...KNOWN.forecast, stages } as MemoryForecast;
+    expect(words({ ...KNOWN, forecast })?.rank).toBe(
+      "about 18.0 MiB on each device of stage 1 (by stage 9.00 MiB, 18.0 MiB) with micro-batches of 8",
+    );
   });
 
   it("marks a device that has too little", () => {

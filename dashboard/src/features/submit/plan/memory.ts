@@ -26,8 +26,15 @@ export function memoryOf({ memory }: PlanView): MemoryWords | null {
     return { rank: `no forecast: ${memory.why ?? "not known"}`, parts: null, ...device, source: null };
   }
   const samples = micro == null ? "" : ` with micro-batches of ${micro}`;
-  const rank = `about ${bytes(forecast.peak)} on each device${samples}`;
+  const rank = `about ${bytes(forecast.peak)} on each device${ofStages(forecast)}${samples}`;
   return { rank, parts: partsOf(forecast), ...device, source: sourceOf(memory) };
+}
+
+/** The largest stage of a pipeline, whose parts follow, and all stages; empty without one. */
+function ofStages({ stages = [], peak }: MemoryForecast): string {
+  if (stages.length === 0) return "";
+  const largest = stages.findIndex((stage) => stage.peak === peak);
+  return ` of stage ${largest} (by stage ${stages.map((stage) => bytes(stage.peak)).join(", ")})`;
 }
 
 function partsOf(forecast: MemoryForecast): string {
