@@ -10,12 +10,14 @@ Not here: the data (``story``), and the list of pages with the rules for each (`
 from __future__ import annotations
 
 import base64
+import hashlib
 import io
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +35,26 @@ FLAT_APART, APART = 2, 20
 FLAT_PART: Final = 1 / 5_000
 """Colours of a committed picture differ by so many levels of a channel: those of at least this part
 of the pixels are grounds and lines, and the others edges of letters and curves."""
+DRAWN_BY: Final = FOLDER / "drawn_by.json"
+"""The browser of the committed pictures: its version, and a digest of its ``_SAMPLE``."""
+_SAMPLE: Final = """<!doctype html><style>
+  body { margin: 0; background: #fff; font: 13px var(--mantine-font-family) }
+  button, select { font: inherit }
+</style>
+<p>Hamburgefonstiv 0123456789 ▶ ✕ ●</p>
+<p style="font: 600 20px var(--mantine-font-family)">val/loss × 1.25 · 46 %</p>
+<p style="font: 12px var(--mantine-font-family-monospace)">Traceback (most recent call)</p>
+<p><button>Retry</button><input type="checkbox" checked><select><option>mean</select></p>
+<svg width="200" height="50"><path d="M0 40 C60 0 90 60 200 9" fill="none" stroke="#2f6bdb"/></svg>
+<canvas></canvas><script>
+  const at = document.querySelector("canvas").getContext("2d");
+  at.font = "11px system-ui";
+  at.fillText("8,000", 4, 12);
+  at.arc(60.5, 30.3, 19.7, 0, 5);
+  at.stroke();
+</script>"""
+"""Letters, controls and lines. Another browser or library that draws them otherwise draws other
+pictures."""
 _COLOURS: Final = 1 << 24
 _PACKAGES: Final = ROOT / "dashboard" / "node_modules"
 _INTER: Final = "@fontsource-variable/inter/files/inter-latin-wght-normal.woff2"
@@ -43,6 +65,7 @@ _FACES: Final = (
     ("Test Mono", "dejavu-fonts-ttf/ttf/DejaVuSansMono.ttf", "400"),
     ("Test Mono", "dejavu-fonts-ttf/ttf/DejaVuSansMono-Bold.ttf", "700"),
 )
+FONTS_LOADED: Final = "[...document.fonts].every(({ status }) => status === 'loaded')"
 _SANS: Final = "'Test Sans', 'Test Signs'"
 _STYLES: Final = f"""
 :root {{
@@ -123,6 +146,30 @@ def taken(page: Page) -> Pixels:
     session.detach()
     with Image.open(io.BytesIO(base64.b64decode(answer["data"]))) as image:
         return np.asarray(image.convert("RGB"))
+
+
+def drawn_by(browser: Browser) -> dict[str, str]:
+    """Return the version of a browser, and a digest of the sample that it draws."""
+    with gallery(browser, None, 0.0) as page:
+        page.goto("data:text/html;charset=utf-8," + quote(_SAMPLE))
+        page.wait_for_function(FONTS_LOADED)
+        digest = hashlib.sha256(taken(page).tobytes()).hexdigest()
+    return {"version": browser.version, "sample": digest}
+
+
+def unlike(browser: Browser) -> str | None:
+    """Return why a browser may draw other pixels than that of the committed pictures, if so."""
+    now, then = drawn_by(browser), json.loads(DRAWN_BY.read_text())
+    if now["sample"] == then["sample"] and _major(now) == _major(then):
+        return None
+    return (
+        f"Chromium {then['version']} drew the pictures, and this is {now['version']}, which"
+        f" draws {'the same' if now['sample'] == then['sample'] else 'other'} letters and lines"
+    )
+
+
+def _major(drawn: dict[str, str]) -> str:
+    return drawn["version"].partition(".")[0]
 
 
 def stored(path: Path, pixels: Pixels) -> None:

@@ -1,13 +1,16 @@
 """Each page in four widths and two themes: as in the committed pictures, and accessible.
 
-``make pictures`` writes the pictures. Look at each that has changed. Another version of the browser
-may draw other pixels, so ``make test`` compares none.
+``make pictures`` writes the pictures. Look at each that has changed. ``make test`` compares those of
+``OFTEN``, where the browser draws as that of the committed pictures.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +22,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.dashboard import pictures
 from tests.dashboard.browser import EVERY_RULE, NARROW, WIDE, Scheme, violations
 from tests.dashboard.conftest import Seeded
-from tests.dashboard.pictures import FOLDER, SIZES, Pixels
+from tests.dashboard.pictures import DRAWN_BY, FOLDER, FONTS_LOADED, SIZES, Pixels
 from tests.dashboard.site import MOMENT, TOKENS
 
 PAGES: Final = {
@@ -47,6 +50,8 @@ PAGES: Final = {
     "settings": "/settings",
 }
 """Addresses by the names of the pictures, with names of jobs in place of their ids."""
+OFTEN: Final = ("home", "jobs", "job", "failed", "compare", "cluster", "queue")
+"""Pages that each run of the tests compares, on a telephone and on a large screen."""
 DIFFERENT_MAX: Final = 0.001
 """Part of a picture's pixels."""
 SETTLING_SECONDS: Final = 20.0
@@ -65,30 +70,70 @@ def test_a_page_looks_as_in_its_pictures_and_is_accessible(
     browser: Browser, seeded: Seeded, tmp_path: Path, name: str
 ) -> None:
     found: list[str] = []
+    with shown(browser, seeded, name) as page:
+        for (width, height), scheme in product(SIZES.items(), SCHEMES):
+            found += compared(page, name, (width, height), scheme, tmp_path)
+            if width in (NARROW[0], WIDE[0]) and not WRITES:
+                about = f"{name}-{width}-{scheme}: axe: "
+                found += [about + each for each in violations(page, scheme, RULES[scheme])]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.drill
+@pytest.mark.skipif(not WRITES, reason="only where pictures are written")
+def test_the_browser_of_the_pictures_is_noted(browser: Browser) -> None:
+    DRAWN_BY.write_text(json.dumps(pictures.drawn_by(browser), indent=2) + "\n")
+
+
+@pytest.fixture(scope="module")
+def same_drawing(browser: Browser) -> None:
+    if (why := pictures.unlike(browser)) is not None:
+        pytest.skip(f"NOT RUN: {why}")
+
+
+@pytest.mark.parametrize("name", OFTEN)
+def test_a_page_looks_as_in_its_pictures(
+    same_drawing: None, browser: Browser, seeded: Seeded, tmp_path: Path, name: str
+) -> None:
+    found: list[str] = []
+    with shown(browser, seeded, name) as page:
+        for width, scheme in product((NARROW[0], WIDE[0]), SCHEMES):
+            found += compared(page, name, (width, SIZES[width]), scheme, tmp_path)
+    assert not found, "\n".join(found)
+
+
+@contextmanager
+def shown(browser: Browser, seeded: Seeded, name: str) -> Iterator[Page]:
+    """Yield a tab with a page of ``PAGES``, with all its first data."""
     token = None if name == "signin" else TOKENS["ada"]
     with pictures.gallery(browser, token, MOMENT) as page:
         page.goto(seeded.url + PAGES[name].format_map(seeded.ids))
         expect(page.get_by_role("heading", level=1).first).to_be_visible()
         page.wait_for_load_state("networkidle")
-        page.wait_for_function("[...document.fonts].every(({ status }) => status === 'loaded')")
-        for (width, height), scheme in product(SIZES.items(), SCHEMES):
-            page.set_viewport_size({"width": width, "height": height})
-            page.emulate_media(color_scheme=scheme)
-            expect(page.locator("html")).to_have_attribute("data-mantine-color-scheme", scheme)
-            picture = f"{name}-{width}-{scheme}.png"
-            part, pixels = settled(page, FOLDER / picture)
-            if WRITES:
-                pictures.stored(FOLDER / picture, pixels)
-            elif part > DIFFERENT_MAX:
-                pictures.stored(tmp_path / picture, pixels)
-                found.append(f"{100 * part:.2f} % of {FOLDER / picture}: {tmp_path / picture}")
-            if width in (NARROW[0], WIDE[0]) and not WRITES:
-                about = f"{picture}: axe: "
-                found += [about + each for each in violations(page, scheme, RULES[scheme])]
-            wide = page.evaluate("document.documentElement.scrollWidth")
-            if wide > width:
-                found.append(f"{picture} is {wide} px wide")
-    assert not found, "\n".join(found)
+        page.wait_for_function(FONTS_LOADED)
+        yield page
+
+
+def compared(
+    page: Page, name: str, size: tuple[int, int], scheme: Scheme, differing: Path
+) -> list[str]:
+    """Return the difference of a page from its picture, and store the new one in ``differing``."""
+    width, height = size
+    page.set_viewport_size({"width": width, "height": height})
+    page.emulate_media(color_scheme=scheme)
+    expect(page.locator("html")).to_have_attribute("data-mantine-color-scheme", scheme)
+    picture = f"{name}-{width}-{scheme}.png"
+    found: list[str] = []
+    part, pixels = settled(page, FOLDER / picture)
+    if WRITES:
+        pictures.stored(FOLDER / picture, pixels)
+    elif part > DIFFERENT_MAX:
+        pictures.stored(differing / picture, pixels)
+        found.append(f"{100 * part:.2f} % of {FOLDER / picture}: {differing / picture}")
+    wide = page.evaluate("document.documentElement.scrollWidth")
+    if wide > width:
+        found.append(f"{picture} is {wide} px wide")
+    return found
 
 
 def settled(page: Page, committed: Path) -> tuple[float, Pixels]:
