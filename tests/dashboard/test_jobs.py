@@ -189,6 +189,25 @@ def test_labels_note_and_star_are_edited_in_the_row(
     lockstep.http.patch(f"/v1/jobs/{jobs['done']}", json={"labels": {"best": None}, "note": ""})
 
 
+def test_several_jobs_get_a_label_and_lose_one_at_once(
+    visitor: Visitor, lockstep: Service, jobs: dict[str, str]
+) -> None:
+    for name in ("done", "broken"):
+        row(visitor, name).get_by_role("checkbox").check()
+    visitor.button("Label 2 jobs").click()
+    dialog = visitor.page.get_by_role("dialog")
+    dialog.get_by_label(re.compile("^Add, one in a line")).fill("group=mix")
+    dialog.get_by_label("team: vision · 2 jobs").check()
+    assert not violations(visitor.page, "light") + violations(visitor.page, "dark")
+    dialog.get_by_role("button", name="Label 2 jobs").click()
+    expect(dialog).to_contain_text("2 jobs labelled.")
+    dialog.get_by_role("button", name="Close").last.click()
+    expect(row(visitor, "done").get_by_title("group=mix")).to_be_visible()
+    for job in (jobs["done"], jobs["broken"]):
+        assert lockstep.job(job)["labels"] == {"group": "mix"}
+        lockstep.http.patch(f"/v1/jobs/{job}", json={"labels": {"team": "vision", "group": None}})
+
+
 def test_rows_are_chosen_by_key_and_compared(visitor: Visitor, jobs: dict[str, str]) -> None:
     visitor.press("j", "x", "j", "x")
     bar = visitor.page.get_by_role("region", name="Selected jobs")

@@ -39,5 +39,6 @@ export {
   PasswordInput,
   Popover,
   SegmentedControl,
+  Textarea,
   TextInput,
 } from "@mantine/core";

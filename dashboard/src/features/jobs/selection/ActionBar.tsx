@@ -1,6 +1,6 @@
 /** What can be done with the selected jobs. It takes the place of the totals, so that it covers no row. */
 import { Link } from "@tanstack/react-router";
-import { useState } from "react";
+import { lazy, Suspense, useState } from "react";
 import type { ListedJob } from "@/api/generated";
 import { useRights } from "@/api/rights";
 import { CopyButton } from "@/components/CopyButton";
@@ -11,9 +11,13 @@ import { counted } from "@/lib/resources";
 import { ALL_MAX, allJobs } from "../useJobs";
 import { filterWords, type JobsView } from "../view";
 import classes from "./ActionBar.module.css";
-import { type Action, CANCEL, DELETE } from "./actions";
+import { type ActionWords, CANCEL, DELETE, isWhole, LABEL } from "./actions";
 import { EachDialog } from "./EachDialog";
 import type { Selection } from "./useSelection";
+
+const LabelsDialog = lazy(async () => ({ default: (await import("./LabelsDialog")).LabelsDialog }));
+
+const ACTIONS = [CANCEL, DELETE, LABEL];
 
 interface ActionBarProps {
   view: JobsView;
@@ -24,7 +28,7 @@ interface ActionBarProps {
 
 /** Jobs as they were when the dialog was opened: it still shows them after they were cancelled or deleted. */
 interface Asking {
-  action: Action;
+  action: ActionWords;
   jobs: readonly ListedJob[];
   left: string;
 }
@@ -32,6 +36,10 @@ interface Asking {
 export function ActionBar({ view, selection, total }: ActionBarProps) {
   const [asking, setAsking] = useState<Asking | null>(null);
   const { jobs, isAll, clear } = selection;
+  const close = (wereAsked: boolean) => {
+    setAsking(null);
+    if (wereAsked) clear();
+  };
   return (
     <>
       {jobs.length === 0 ? null : (
@@ -48,16 +56,17 @@ export function ActionBar({ view, selection, total }: ActionBarProps) {
           </button>
         </section>
       )}
-      {asking === null ? null : (
-        <EachDialog
-          {...asking}
-          close={(wereAsked) => {
-            setAsking(null);
-            if (wereAsked) clear();
-          }}
-        />
-      )}
+      {asking === null ? null : <Question {...asking} close={close} />}
     </>
+  );
+}
+
+function Question({ action, ...asking }: Asking & { close: (wereAsked: boolean) => void }) {
+  if (isWhole(action)) return <EachDialog {...asking} action={action} />;
+  return (
+    <Suspense fallback={null}>
+      <LabelsDialog {...asking} />
+    </Suspense>
   );
 }
 
@@ -78,10 +87,15 @@ function Actions({ jobs, ask }: { jobs: readonly ListedJob[]; ask: (asking: Aski
         </Link>
       ) : null}
       {jobs.length > COMPARED_MAX ? <span className={classes.hint}>At most {COMPARED_MAX} can be compared</span> : null}
-      {[CANCEL, DELETE].map((action) => {
+      {ACTIONS.map((action) => {
         const meant = askingOf(action, jobs, rights.controls);
         return meant.jobs.length === 0 ? null : (
-          <button key={action.verb} type="button" className={classes.danger} onClick={() => ask(meant)}>
+          <button
+            key={action.verb}
+            type="button"
+            className={action.isDanger ? classes.danger : undefined}
+            onClick={() => ask(meant)}
+          >
             {action.verb} {counted(meant.jobs.length, "job")}
           </button>
         );
@@ -105,7 +119,7 @@ function ActionsOnAll({ view, ask }: { view: JobsView; ask: (asking: Asking) => 
   const rights = useRights();
   const [isBusy, setIsBusy] = useState(false);
   const [error, setError] = useState<unknown>(null);
-  const begin = async (action: Action) => {
+  const begin = async (action: ActionWords) => {
     setIsBusy(true);
     setError(null);
     try {
@@ -117,11 +131,11 @@ function ActionsOnAll({ view, ask }: { view: JobsView; ask: (asking: Asking) => 
   };
   return (
     <>
-      {[CANCEL, DELETE].map((action) => (
+      {ACTIONS.map((action) => (
         <button
           key={action.verb}
           type="button"
-          className={classes.danger}
+          className={action.isDanger ? classes.danger : undefined}
           disabled={isBusy}
           title={`At most ${number(ALL_MAX)} at once`}
           onClick={() => void begin(action)}
@@ -134,7 +148,7 @@ function ActionsOnAll({ view, ask }: { view: JobsView; ask: (asking: Asking) => 
   );
 }
 
-function askingOf(action: Action, chosen: readonly ListedJob[], controls: (job: ListedJob) => boolean): Asking {
+function askingOf(action: ActionWords, chosen: readonly ListedJob[], controls: (job: ListedJob) => boolean): Asking {
   const controlled = chosen.filter(controls);
   const jobs = controlled.filter(action.isFor);
   const others = controlled.length - jobs.length;

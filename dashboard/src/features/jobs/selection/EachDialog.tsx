@@ -1,6 +1,6 @@
 /** Asks whether these jobs are meant, does it to them one by one, and says what became of each. */
 import { useQueryClient } from "@tanstack/react-query";
-import { useState } from "react";
+import { type ReactNode, useState } from "react";
 import type { JobView } from "@/api/generated";
 import { Dialog, DialogAnswer, DialogFoot } from "@/components/Dialog";
 import { counted } from "@/lib/resources";
@@ -12,10 +12,14 @@ interface EachDialogProps {
   jobs: readonly JobView[];
   /** Sentences about the other jobs that are chosen, to which this is not done. */
   left: string;
+  /** Fields of the action, before it is asked for. */
+  form?: ReactNode;
+  /** False until the fields are filled. */
+  isReady?: boolean;
   close: (wereAsked: boolean) => void;
 }
 
-export function EachDialog({ action, jobs, left, close }: EachDialogProps) {
+export function EachDialog({ action, jobs, left, form, isReady = true, close }: EachDialogProps) {
   const queries = useQueryClient();
   const [answers, setAnswers] = useState<readonly Answer[] | null>(null);
   const isDone = answers?.length === jobs.length;
@@ -36,6 +40,7 @@ export function EachDialog({ action, jobs, left, close }: EachDialogProps) {
       <p className={classes.says}>
         {action.warning} {left}
       </p>
+      {answers === null ? form : null}
       <ul className={classes.jobs}>
         {jobs.map((job, place) => {
           const answer = answers?.[place];
@@ -62,10 +67,14 @@ export function EachDialog({ action, jobs, left, close }: EachDialogProps) {
           </>
         ) : (
           <>
-            <DialogAnswer hasFocus onClick={() => close(answers !== null)}>
-              {answers === null ? "Keep" : "Close"}
+            <DialogAnswer hasFocus={form === undefined} onClick={() => close(answers !== null)}>
+              {answers === null && form === undefined ? "Keep" : "Close"}
             </DialogAnswer>
-            <DialogAnswer kind="danger" isBusy={answers !== null} onClick={() => void begin()}>
+            <DialogAnswer
+              kind={action.isDanger ? "danger" : "main"}
+              isBusy={answers !== null || !isReady}
+              onClick={() => void begin()}
+            >
               {answers === null ? `${action.verb} ${counted(jobs.length, "job")}` : action.doing}
             </DialogAnswer>
           </>

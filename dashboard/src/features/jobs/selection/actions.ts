@@ -1,10 +1,12 @@
 /** What is done to several jobs: each is asked for by itself, one after the other, and each answer is kept in words. */
 import type { QueryClient } from "@tanstack/react-query";
-import { cancelJob, deleteJob, type JobView } from "@/api/generated";
+import { cancelJob, deleteJob, type JobView, markJob } from "@/api/generated";
 import { hasEnded } from "@/lib/ended";
+import { labelsText } from "../table/words";
 
-export interface Action {
+export interface ActionWords {
   verb: string;
+  isDanger: boolean;
   /** While it is being done, and afterwards. */
   doing: string;
   done: string;
@@ -12,12 +14,16 @@ export interface Action {
   isFor: (job: JobView) => boolean;
   /** What is said of so many that were chosen, too, and for which it is not. */
   ofOthers: (count: number) => string;
+}
+
+export interface Action extends ActionWords {
   /** Asks for it; what became of the job, in words. */
   ask: (job: JobView, queries: QueryClient) => Promise<string>;
 }
 
 export const CANCEL: Action = {
   verb: "Cancel",
+  isDanger: true,
   doing: "Cancelling",
   done: "cancelled",
   warning: "What runs is asked to stop; a training job saves a checkpoint first. None is started again.",
@@ -31,6 +37,7 @@ export const CANCEL: Action = {
 
 export const DELETE: Action = {
   verb: "Delete",
+  isDanger: true,
   doing: "Deleting",
   done: "deleted",
   warning: "Their numbers, their logs, their checkpoints and the jobs themselves are deleted. This cannot be undone.",
@@ -44,6 +51,30 @@ export const DELETE: Action = {
     return "deleted";
   },
 };
+
+export const LABEL: ActionWords = {
+  verb: "Label",
+  isDanger: false,
+  doing: "Labelling",
+  done: "labelled",
+  warning: "All readers of these jobs see their labels.",
+  isFor: () => true,
+  ofOthers: () => "",
+};
+
+/** False for an action that asks for more first. */
+export function isWhole(action: ActionWords): action is Action {
+  return "ask" in action;
+}
+
+/** The action that gives jobs these labels; null removes one. */
+export function labelling(labels: Record<string, string | null>): Action {
+  const ask = async ({ id }: JobView) => {
+    const { data: after } = await markJob({ path: { reference: id }, body: { labels }, throwOnError: true });
+    return labelsText(after.labels).replaceAll("\n", ", ") || "no labels";
+  };
+  return { ...LABEL, ask };
+}
 
 export interface Answer {
   job: JobView;

@@ -25,6 +25,32 @@ describe("selected jobs", () => {
     expect(dialog.textContent).toContain("1 more of the selected belongs to another person and stays.");
   });
 
+  it("get labels and lose some, each by a request of its own, and refusals are named", async () => {
+    const jobs = ["one", "two"].map((name) => aJob({ id: name, name, labels: { team: name, old: "" } }));
+    const requests = serve(({ path, method }) => {
+      if (method !== "PATCH") return { body: { items: jobs, jobs: [] } };
+      if (path === "/v1/jobs/two") return { status: 422, body: { title: "Invalid", detail: "job two has 64 labels" } };
+      return { body: { ...jobs[0], labels: { team: "nlp", mix: "a=b" } } };
+    });
+    page();
+    await row("one");
+    fireEvent.click(screen.getByRole("checkbox", { name: "Select all jobs on this page" }));
+    fireEvent.click(screen.getByRole("button", { name: "Label 2 jobs" }));
+    const dialog = within(await screen.findByRole("dialog"));
+    const confirm = () => dialog.getByRole<HTMLButtonElement>("button", { name: "Label 2 jobs" });
+    expect(confirm().disabled).toBe(true);
+    fireEvent.change(dialog.getByRole("textbox"), { target: { value: "team=nlp\n mix = a=b\n" } });
+    fireEvent.click(dialog.getByRole("checkbox", { name: "old: 2 jobs" }));
+    expect(dialog.getByRole("checkbox", { name: "team: one, two · 2 jobs" })).toBeTruthy();
+    fireEvent.click(confirm());
+    expect(await dialog.findByText("1 job labelled, 1 refused.")).toBeTruthy();
+    expect(dialog.getByText("refused: job two has 64 labels")).toBeTruthy();
+    expect(dialog.getByText("team=nlp, mix=a=b")).toBeTruthy();
+    const asked = requests.filter(({ method }) => method === "PATCH").map(({ path, body }) => [path, body]);
+    const labels = { old: null, team: "nlp", mix: "a=b" };
+    expect(asked).toEqual(["one", "two"].map((id) => [`/v1/jobs/${id}`, { labels }]));
+  });
+
   it("are too many to compare from 201 on", async () => {
     const many = Array.from({ length: 201 }, (_, place) => aJob({ id: `${place}`, name: `job-${place}` }));
     serve((asked) => (asked.path === "/v1/jobs" ? { body: { items: many } } : { body: { jobs: [] } }));
