@@ -2,10 +2,11 @@
 import { useMediaQuery } from "@mantine/hooks";
 import { useMemo } from "react";
 import type { JobPage, ListedJob } from "@/api/generated";
+import { asList } from "@/lib/listed";
 import { Foot } from "./Foot";
 import classes from "./JobsPage.module.css";
 import { useSelection } from "./selection/useSelection";
-import { columnsOf, mainOf, NAME } from "./table/columns";
+import { columnsOf, mainOf, movedTo, NAME } from "./table/columns";
 import { type RowsOfGroup, withGroup } from "./table/groups";
 import { JobCards } from "./table/JobCards";
 import { JobTable } from "./table/JobTable";
@@ -14,7 +15,7 @@ import { useJobTable } from "./table/useJobTable";
 import { useRowCursor } from "./table/useRowCursor";
 import { useMainSeries } from "./useJobs";
 import { useSame } from "./useSame";
-import { type JobsView, placeOf } from "./view";
+import { type JobsView, placeOf, seen } from "./view";
 
 /** Narrower windows have rows of two lines. */
 const NARROW = "(max-width: 700px)";
@@ -53,6 +54,7 @@ export function JobRows({ view, page, jobs, ids, groups, isOld, go }: JobRowsPro
           groups={groups}
           cursor={cursor}
           toggleGroup={(value) => go(withGroup(view, value))}
+          move={(id, place) => go(seen(view, { columns: asList(movedTo(ids, id, place)) }))}
         />
         <Foot view={view} page={page} selection={selection} />
       </div>

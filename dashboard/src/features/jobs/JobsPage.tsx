@@ -13,7 +13,7 @@ import { JobRows } from "./JobRows";
 import classes from "./JobsPage.module.css";
 import { NoJobsYet, NoneOfThese } from "./NoJobs";
 import { ColumnChooser } from "./table/ColumnChooser";
-import { inOrder, usualIds } from "./table/columns";
+import { NAME, usualIds } from "./table/columns";
 import { openIn, rowsOf } from "./table/groups";
 import { Unusable } from "./Unusable";
 import { jobsKey, useGroups, viewOfGroup } from "./useJobs";
@@ -26,7 +26,8 @@ const NONE: readonly ListedJob[] = [];
 
 export function JobsPage() {
   const { view, me, isSettled, go } = useView();
-  const chosen = view.columns === undefined || view.columns === USUAL ? null : inOrder(listed(view.columns));
+  const chosen =
+    view.columns === undefined || view.columns === USUAL ? null : listed(view.columns).filter((id) => id !== NAME.id);
   const { data, error, isOld, asked, unusable, refetch } = useUsableJobs(view, chosen, isSettled);
   usePageTitle(...runningIn(data), "Jobs");
   const { groups, jobs } = useShown(view, data, asked);
@@ -46,7 +47,7 @@ export function JobsPage() {
           <ColumnChooser
             ids={ids}
             jobs={described}
-            choose={(next) => show(asList(inOrder(next)))}
+            choose={(next) => show(asList(next))}
             reset={chosen === null ? null : () => show(undefined)}
             makeDefault={isSameHabit(view, habit) ? null : () => makeHabit(view)}
           />

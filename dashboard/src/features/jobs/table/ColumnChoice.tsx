@@ -6,6 +6,7 @@ import { PopoverOf } from "@/components/PopoverOf";
 import { counted } from "@/lib/resources";
 import { matches } from "@/lib/series";
 import classes from "./ColumnChooser.module.css";
+import { ColumnOrder } from "./ColumnOrder";
 import {
   type ColumnInfo,
   columnsOf,
@@ -18,6 +19,7 @@ import {
   type Part,
   settingId,
   settingsIn,
+  withColumn,
 } from "./columns";
 
 /** More settings are found by typing. */
@@ -55,7 +57,7 @@ function Choice({ ids: shown, jobs, choose: ask, reset, makeDefault }: ColumnCho
     setIds(next);
     ask(next);
   };
-  const toggle = (id: string) => choose(ids.includes(id) ? ids.filter((each) => each !== id) : [...ids, id]);
+  const toggle = (id: string) => choose(ids.includes(id) ? ids.filter((each) => each !== id) : withColumn(ids, id));
   const typed = search.trim();
   const isMeant = (name: string) => matches(name, typed);
   const metrics = [...new Set([...metricsIn(jobs), ...ids.flatMap((id) => metricOf(id)?.name ?? [])])].sort();
@@ -65,7 +67,7 @@ function Choice({ ids: shown, jobs, choose: ask, reset, makeDefault }: ColumnCho
     event.preventDefault();
     const known = [...OF_JOBS.map(({ id }) => id), ...settings.map(settingId)];
     const id = known.find((each) => each === typed || each.endsWith(`.${typed}`) || each === `setting:${typed}`);
-    choose([...ids, id ?? typed]);
+    choose(withColumn(ids, id ?? typed));
     setSearch("");
   };
   return (
@@ -85,6 +87,7 @@ function Choice({ ids: shown, jobs, choose: ask, reset, makeDefault }: ColumnCho
         <Boxes title="Job" columns={OF_JOBS.filter(({ label }) => isMeant(label))} ids={ids} toggle={toggle} />
         <Metrics names={metrics.filter(isMeant)} ids={ids} toggle={toggle} />
         <Boxes title="Settings" columns={columnsOf(settings.map(settingId), jobs)} ids={ids} toggle={toggle} isLong />
+        {typed === "" ? <ColumnOrder columns={columnsOf(ids, jobs)} choose={choose} /> : null}
       </div>
       <div className={classes.foot}>
         <button type="button" disabled={makeDefault === null} onClick={makeDefault ?? undefined}>
@@ -95,8 +98,8 @@ function Choice({ ids: shown, jobs, choose: ask, reset, makeDefault }: ColumnCho
         </button>
       </div>
       <p className={classes.hint}>
-        The default is for lists that are opened from within the dashboard: {counted(ids.length, "column")}, order and
-        groups.
+        The default is for lists that are opened from within the dashboard: {counted(ids.length, "column")} in this
+        order, the order of the jobs, and groups.
       </p>
     </div>
   );

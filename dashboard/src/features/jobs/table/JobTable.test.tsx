@@ -54,7 +54,7 @@ describe("the columns", () => {
 
   it("are chosen, and the address has them", async () => {
     const requests = serve(answer);
-    const router = page("?columns=gpus,state");
+    const router = page("?columns=state,gpus");
     await row("one");
     expect(heads()).toEqual(["", "Name", "State", "GPUs"]);
     fireEvent.click(screen.getByRole("button", { name: /^Columns 2/ }));
@@ -68,6 +68,30 @@ describe("the columns", () => {
     expect(listings(requests).at(-1)?.getAll("columns")).toEqual(["metric:val/loss:min", "setting:train.optimizer.lr"]);
     fireEvent.click(screen.getByRole("button", { name: "Usual columns" }));
     await waitFor(() => expect(router.state.location.search).toEqual({}));
+  });
+
+  it("are moved by drags and by buttons, and address and default have their order", async () => {
+    const requests = serve(answer);
+    const router = page("?columns=state,gpus,lr,owner");
+    await row("one");
+    const head = (name: string) => screen.getByRole("columnheader", { name });
+    const dataTransfer = { setData: () => {} };
+    fireEvent.dragStart(head("Owner"), { dataTransfer });
+    fireEvent.dragOver(head("GPUs"), { dataTransfer });
+    fireEvent.drop(head("GPUs"), { dataTransfer });
+    await waitFor(() => expect(heads().slice(2)).toEqual(["State", "Owner", "GPUs", "lr"]));
+    fireEvent.click(screen.getByRole("button", { name: /^Columns/ }));
+    for (const times of [1, 2, 3]) {
+      const button = await screen.findByRole("button", { name: "Move State to the right" });
+      fireEvent.click(button);
+      await waitFor(() => expect(heads().indexOf("State")).toBe(2 + times));
+      expect(document.activeElement).toBe(button);
+    }
+    expect(screen.getByRole("button", { name: "Move State to the right" }).getAttribute("aria-disabled")).toBe("true");
+    expect(router.state.location.search).toEqual({ columns: "owner,gpus,lr,state" });
+    expect(listings(requests).length).toBe(1);
+    fireEvent.click(screen.getByRole("button", { name: "Make this my default" }));
+    expect(JSON.parse(localStorage.getItem("lockstep.jobs") ?? "")).toEqual({ columns: "owner,gpus,lr,state" });
   });
 
   it("that no job has are left out, and named", async () => {

@@ -3,12 +3,13 @@
  *
  * Not here: what a cell shows (`cells.tsx`), rows of two lines for narrow windows (`JobCards.tsx`).
  */
-import { FlexRender, type Header, type Row } from "@tanstack/react-table";
+import { FlexRender, type Row } from "@tanstack/react-table";
 import { memo } from "react";
 import type { ListedJob } from "@/api/generated";
 import type { ColumnInfo } from "./columns";
 import { GroupRest, GroupRow } from "./GroupRow";
 import type { RowsOfGroup } from "./groups";
+import { classOf, Heads } from "./Heads";
 import classes from "./JobTable.module.css";
 import type { Features, JobsTable } from "./useJobTable";
 
@@ -19,11 +20,13 @@ export interface JobRowsProps {
   groups: readonly RowsOfGroup[] | null;
   cursor: string | null;
   toggleGroup: (value: string | null) => void;
+  /** Moves a column to a place, counted without the name. */
+  move: (id: string, place: number) => void;
 }
 
 const CHOOSE_PX = 36;
 
-export function JobTable({ table, columns, groups, cursor, toggleGroup }: JobRowsProps) {
+export function JobTable({ table, columns, groups, cursor, toggleGroup, move }: JobRowsProps) {
   const rows = table.getRowModel().rows;
   const width = columns.reduce((sum, column) => sum + column.width, CHOOSE_PX);
   const sorted = table.state.sorting[0]?.id;
@@ -39,9 +42,7 @@ export function JobTable({ table, columns, groups, cursor, toggleGroup }: JobRow
             <th scope="col" className={classes.choose} style={{ width: CHOOSE_PX }}>
               <ChooseAll table={table} />
             </th>
-            {table.getFlatHeaders().map((header, place) => (
-              <Head key={header.id} header={header} info={columns[place]} />
-            ))}
+            <Heads table={table} columns={columns} move={move} />
           </tr>
         </thead>
         {groups === null ? (
@@ -84,43 +85,6 @@ export function ChooseAll({ table }: Pick<JobRowsProps, "table">) {
       onChange={(event) => table.toggleAllRowsSelected(event.target.checked)}
     />
   );
-}
-
-const ORDERS = { asc: "ascending", desc: "descending" } as const;
-
-interface HeadProps {
-  header: Header<Features, ListedJob, unknown>;
-  info: ColumnInfo | undefined;
-}
-
-function Head({ header, info }: HeadProps) {
-  const { column } = header;
-  const sorted = column.getIsSorted();
-  return (
-    <th
-      scope="col"
-      className={classOf(info)}
-      style={{ width: info?.width }}
-      aria-sort={sorted === false ? undefined : ORDERS[sorted]}
-      title={info?.title ?? info?.label}
-    >
-      {column.getCanSort() ? (
-        <button type="button" onClick={column.getToggleSortingHandler()}>
-          <span className={classes.label}>
-            <FlexRender header={header} />
-          </span>
-          {sorted === false ? null : <span aria-hidden>{sorted === "asc" ? "▲" : "▼"}</span>}
-        </button>
-      ) : (
-        <FlexRender header={header} />
-      )}
-    </th>
-  );
-}
-
-function classOf(info: ColumnInfo | undefined): string | undefined {
-  if (info?.id === "name") return classes.pin;
-  return info?.isNumber ? classes.number : undefined;
 }
 
 interface JobRowProps {

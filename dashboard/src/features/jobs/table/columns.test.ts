@@ -1,7 +1,7 @@
 import { expect, it } from "vitest";
 import type { ListedJob } from "@/api/generated";
 import { aJob, PROGRESS } from "@/testing/jobs";
-import { askedOf, columnsOf, inOrder, metricOf, metricsIn, usualIds, valueIn } from "./columns";
+import { askedOf, columnsOf, metricOf, metricsIn, movedTo, usualIds, valueIn, withColumn } from "./columns";
 
 const sweep = (lr: number, more: object = {}) =>
   aJob({ spec: { train: { optimizer: { lr, kind: "adamw" }, steps: 10 } }, ...more });
@@ -28,10 +28,15 @@ it("takes settings by itself only if half of the rows have them, and at most two
   expect(usualIds(jobs).filter((id) => id.startsWith("setting:"))).toEqual(["setting:env.A", "setting:env.C"]);
 });
 
-it("keeps the order of the table, with metrics and settings in the middle", () => {
-  const ids = ["duration", "setting:lr", "gpus", "metric:val/loss:min", "name", "gpus", "owner"];
-  expect(inOrder(ids)).toEqual(["gpus", "setting:lr", "metric:val/loss:min", "owner", "duration"]);
-  expect(askedOf(inOrder(ids))).toEqual(["setting:lr", "metric:val/loss:min"]);
+it("puts a column where the usual order has it, and moves it from there", () => {
+  const added = ["duration", "setting:lr", "gpus", "metric:val/loss:min", "name", "gpus", "owner"];
+  const ids = added.reduce<string[]>(withColumn, []);
+  expect(ids).toEqual(["gpus", "setting:lr", "metric:val/loss:min", "owner", "duration"]);
+  const moved = movedTo(movedTo(ids, "duration", 0), "gpus", 4);
+  expect(moved).toEqual(["duration", "setting:lr", "metric:val/loss:min", "owner", "gpus"]);
+  expect(withColumn(moved, "state")[0]).toBe("state");
+  // Another order of columns is no other request.
+  expect(askedOf(moved)).toEqual(askedOf(ids.toReversed()));
 });
 
 it("names columns as short as they differ, and sorts by the service's name", () => {

@@ -74,15 +74,31 @@ export function metricOf(id: string): { name: string; part: Part } | null {
   return name === undefined ? null : { name, part: part as Part };
 }
 
-/** Those that the service is asked to give the values of. */
+/** Those that the service is asked to give the values of, whatever their order in the table. */
 export function askedOf(ids: readonly string[]): string[] {
-  return ids.filter((id) => !PLACES.has(id)).slice(0, ASKED_MAX);
+  return ids
+    .filter((id) => !PLACES.has(id))
+    .slice(0, ASKED_MAX)
+    .sort();
 }
 
-/** Each once, in the order of the table. */
-export function inOrder(ids: readonly string[]): string[] {
-  const place = (id: string) => PLACES.get(id) ?? METRICS_PLACE;
-  return [...new Set(ids)].filter((id) => id !== NAME.id).sort((a, b) => place(a) - place(b));
+const placeOf = (id: string) => PLACES.get(id) ?? METRICS_PLACE;
+
+/** The usual order. */
+function inOrder(ids: readonly string[]): string[] {
+  return [...ids].sort((a, b) => placeOf(a) - placeOf(b));
+}
+
+/** `ids` with one more, before the first that is behind it in the usual order. The name is no choice. */
+export function withColumn(ids: readonly string[], id: string): string[] {
+  if (ids.includes(id) || id === NAME.id) return [...ids];
+  const place = ids.findIndex((each) => placeOf(each) > placeOf(id));
+  return place < 0 ? [...ids, id] : ids.toSpliced(place, 0, id);
+}
+
+/** `ids` with `id` at another place. */
+export function movedTo(ids: readonly string[], id: string, place: number): string[] {
+  return ids.filter((each) => each !== id).toSpliced(place, 0, id);
 }
 
 /** The columns of a list that names none: what all rows share is none of them. */
