@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Final
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, computed_field
 
 from lockstep.domain.spec import tasks
 from lockstep.domain.spec.batch import accumulation_steps, ceil_div
@@ -73,6 +73,7 @@ class BatchPlan(BaseModel, frozen=True):
     memory: MemoryForecast | None = None
     """Null until the first attempt has worked it out, and where it cannot be."""
 
+    @computed_field  # type: ignore[prop-decorator] # mypy supports no decorator above a property; pydantic's is meant there
     @property
     def copies(self) -> int:
         """Copies of the model, which share the batch."""

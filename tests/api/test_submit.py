@@ -31,6 +31,8 @@ def test_a_submitted_job_is_queued_and_has_a_location(api: Api) -> None:
         "world_size": 2,
         "tensor": 1,
         "pipeline": 1,
+        "copies": 2,
+        "blocks": None,
         "steps": 200,
         "memory": None,
     }

@@ -180,7 +180,7 @@ def test_the_plan_of_a_spec_has_its_numbers() -> None:
     assert made is not None
     assert made.model_dump() == {
         "batch_size": 64, "micro_batch_size": 8, "accumulation_steps": 4, "world_size": 2, "tensor": 1,
-        "pipeline": 1, "blocks": None, "steps": 10, "memory": None,
+        "pipeline": 1, "copies": 2, "blocks": None, "steps": 10, "memory": None,
     }  # fmt: skip
 
 

@@ -161,6 +161,8 @@ def test_the_plan_event_matches_the_run(pool: Pool, tmp_path: Path) -> None:
         "world_size": 2,
         "tensor": 1,
         "pipeline": 1,
+        "copies": 2,
+        "blocks": None,
         "steps": 12,
         "parameters": 22,
         "samples": 31,

@@ -163,6 +163,12 @@ export type BatchPlan = {
      */
     steps?: number | null;
     memory?: MemoryForecast | null;
+    /**
+     * Copies
+     *
+     * Copies of the model, which share the batch.
+     */
+    readonly copies: number;
 };
 
 /**

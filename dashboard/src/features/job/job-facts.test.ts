@@ -55,7 +55,7 @@ it("says of a waiting job its place and its start", () => {
 });
 
 it("has the batch as an equation, as far as the batch divides; a script has its ranks", () => {
-  const plan = { batch_size: 64, micro_batch_size: 8, accumulation_steps: 4, world_size: 2 };
+  const plan = { batch_size: 64, micro_batch_size: 8, accumulation_steps: 4, world_size: 2, copies: 2 };
   expect(said({ plan } as Partial<JobView>).batch).toBe("batch 64 = 2 ranks × 8 × 4");
   const uneven = { ...plan, batch_size: 65, accumulation_steps: 5 };
   const sentence = "65 over 2 ranks: shards of 32 or 33, each in 5 of 6 to 7 samples";

@@ -47,7 +47,7 @@ const JOB: JobView = {
   state: "running",
   reason: null,
   spec: {},
-  plan: { batch_size: 64, micro_batch_size: 8, accumulation_steps: 4, world_size: 2, steps: 100 },
+  plan: { batch_size: 64, micro_batch_size: 8, accumulation_steps: 4, world_size: 2, copies: 2, steps: 100 },
   plan_sentence: "64 = 2 ranks × 8 samples × 4 accumulation steps",
   progress: { step: 40, steps: 100, samples: 2_560, fraction: 0.4, eta_seconds: 90 },
   attempt: null,

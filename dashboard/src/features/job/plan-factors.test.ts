@@ -17,6 +17,7 @@ it("multiplies to the batch exactly where all slots are equal, and names all the
         const found = planFactors({
           batch_size: batch,
           world_size: ranks,
+          copies: ranks,
           micro_batch_size: micro,
           accumulation_steps: steps,
         });
@@ -32,12 +33,12 @@ it("multiplies to the batch exactly where all slots are equal, and names all the
 });
 
 it("says that the micro-batch is not chosen yet", () => {
-  const plan = { batch_size: 64, world_size: 1, micro_batch_size: null, accumulation_steps: null };
+  const plan = { batch_size: 64, world_size: 1, copies: 1, micro_batch_size: null, accumulation_steps: null };
   expect(planFactors(plan)).toMatchObject({ exact: false, factors: [{ value: "1", name: "rank" }, { value: "auto" }] });
 });
 
 it("counts copies of a model that is cut over several ranks", () => {
-  const plan = { batch_size: 64, world_size: 4, tensor: 2, micro_batch_size: 8, accumulation_steps: 4 };
+  const plan = { batch_size: 64, world_size: 4, copies: 2, micro_batch_size: 8, accumulation_steps: 4 };
   expect(planFactors(plan)).toMatchObject({
     exact: true,
     factors: [{ value: "2", name: "copies" }, { value: "8" }, {}],

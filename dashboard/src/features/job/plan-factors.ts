@@ -19,8 +19,7 @@ export interface PlanFactors {
 }
 
 export function planFactors(plan: BatchPlan): PlanFactors {
-  const { batch_size: batch, world_size: ranks, micro_batch_size: micro, accumulation_steps: steps } = plan;
-  const copies = ranks / ((plan.tensor ?? 1) * (plan.pipeline ?? 1));
+  const { batch_size: batch, world_size: ranks, copies, micro_batch_size: micro, accumulation_steps: steps } = plan;
   const unit = copies === ranks ? ["rank", "ranks"] : ["copy", "copies"];
   const world = { value: String(copies), name: unit[copies === 1 ? 0 : 1] ?? "" };
   if (micro === null || steps === null) {

@@ -19,6 +19,7 @@ describe("the plan in short", () => {
   const plan = (batch: number, ranks: number, micro: number | null, steps: number | null): BatchPlan => ({
     batch_size: batch,
     world_size: ranks,
+    copies: ranks,
     micro_batch_size: micro,
     accumulation_steps: steps,
   });
@@ -28,8 +29,8 @@ describe("the plan in short", () => {
     [plan(64, 3, 8, 3), "64 over 3 ranks"],
     [plan(64, 1, null, null), "64 over 1 rank"],
     [plan(64, 2, 40, 1), "64 over 2 ranks"],
-    [{ ...plan(64, 4, 8, 4), tensor: 2 }, "64 = 2 × 8 × 4"],
-    [{ ...plan(65, 4, 8, 5), tensor: 2 }, "65 over 2 copies"],
+    [{ ...plan(64, 4, 8, 4), copies: 2 }, "64 = 2 × 8 × 4"],
+    [{ ...plan(65, 4, 8, 5), copies: 2 }, "65 over 2 copies"],
   ])("%j", (numbers, words) => {
     expect(planInShort(numbers)).toBe(words);
   });

@@ -8,8 +8,7 @@ import { STATES } from "../view";
 
 /** "64 = 2 × 8 × 4": ranks (or copies of a cut model), samples, accumulation steps. An equation only where it is one. */
 export function planInShort(plan: BatchPlan): string {
-  const { batch_size: batch, world_size: ranks, micro_batch_size: micro, accumulation_steps: steps } = plan;
-  const copies = ranks / (plan.tensor ?? 1);
+  const { batch_size: batch, world_size: ranks, copies, micro_batch_size: micro, accumulation_steps: steps } = plan;
   if (micro !== null && steps !== null && copies * micro * steps === batch) {
     return `${number(batch)} = ${copies} × ${micro} × ${steps}`;
   }

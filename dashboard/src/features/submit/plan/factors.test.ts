@@ -5,7 +5,7 @@ import { batchOf } from "./factors";
 function view(size: number, ranks: number, micro: number | null, sentence = ""): PlanView {
   const steps = micro === null ? null : Math.max(1, Math.ceil(Math.ceil(size / ranks) / micro));
   return {
-    plan: { batch_size: size, world_size: ranks, micro_batch_size: micro, accumulation_steps: steps },
+    plan: { batch_size: size, world_size: ranks, copies: ranks, micro_batch_size: micro, accumulation_steps: steps },
     sentence,
     spec: {},
     placement: [],
