@@ -133,12 +133,13 @@ def _unsupported_by_cuts(train: Train) -> list[tuple[str, Any, str, str]]:
 
     The value is None where the field is as it should be.
     """
-    auto = "auto" if train.batch.micro_size == "auto" else None
+    # Stages try sizes together.
+    auto = train.batch.micro_size == "auto" and train.parallel.stages == 1
     return [
         ("compile", train.compile or None, "not available yet", "set compile: false"),
         (
             "batch/micro_size",
-            auto,
+            "auto" if auto else None,
             "auto tests sizes on each rank separately, and no rank can compute separately",
             "set the samples per device and micro-batch, such as micro_size: 8",
         ),

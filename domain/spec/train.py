@@ -41,7 +41,8 @@ class Batch(Section):
     ] = "auto"
     """Samples in one forward and backward on one device, at most. ``auto`` tries sizes at the start
     of the first attempt: on GPUs it takes the largest that leaves ``memory_headroom``, on CPUs the
-    smallest that is as fast as any. The batch, and so the training, is the same whatever comes out.
+    smallest that is as fast as any. In a pipeline stages wait for at most a fifth of a step, if the
+    batch allows it. The batch, and so the training, is the same whatever comes out.
     """
 
 

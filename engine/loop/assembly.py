@@ -309,6 +309,7 @@ def _settle_plan(
         dataset=splits.train,
         size=splits.size,
         smallest=2 if found.needs_several else 1,
+        code=inputs.code,
         log_line=inputs.telemetry.log_line,
     )
     if step.stage is not None:

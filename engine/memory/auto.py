@@ -18,6 +18,12 @@ A trial is a masked forward and backward over real samples. It leaves parameters
 gradients, optimizer state, random generators and DDP's buckets as they were. Masked passes do not
 use a compiled model, so under ``compile`` the uncompiled model is tried.
 
+The stages of a pipeline compute together, so all ranks run a trial at once, of as many
+micro-batches as a stage keeps. Only sizes with a bubble of at most 20 % are candidates, if there
+are any. On a device the forecast names the largest one that fits, and a rehearsal of it shows a
+shortage before step 1. Where a rank that runs out of memory cannot let the others end the pass
+(layers that are cut), the forecast decides alone.
+
 Not here: reaction to a later out-of-memory (``engine.loop.trainer``).
 """
 
@@ -43,6 +49,7 @@ from lockstep.domain.spec.train import Train
 from lockstep.domain.training.memory import in_words
 from lockstep.domain.training.plan import BatchPlan
 from lockstep.engine.data.fetching import seeded_sample
+from lockstep.engine.memory.largest_forecast import largest_forecast
 from lockstep.engine.memory.measured import kept_for_backward
 from lockstep.engine.memory.sizes import (
     OUT_OF_MEMORY,
@@ -51,6 +58,8 @@ from lockstep.engine.memory.sizes import (
     candidates,
     fastest,
     largest,
+    rehearsed,
+    within_bubble,
 )
 from lockstep.engine.runtime.device import is_accelerator, module_of
 from lockstep.engine.runtime.errors import EngineError, reason_of, release
@@ -79,6 +88,7 @@ def settled(
     dataset: Dataset[Any],
     size: int,
     smallest: int = 1,
+    code: Path | None = None,
     log_line: Callable[[str], None],
 ) -> BatchPlan:
     """Return the plan, with the micro-batch of :func:`choose` if it has none.
@@ -99,6 +109,8 @@ def settled(
         Samples in the dataset.
     smallest : int
         Minimum samples of a micro-batch.
+    code : Path, optional
+        Folder of the job's code.
     log_line : callable
         Receives a line about the trials.
     """
@@ -120,6 +132,7 @@ def settled(
         shard=shard,
         smallest=smallest,
         headroom=train.memory_headroom,
+        forecast=partial(largest_forecast, train, code, ranks),
         log_line=log_line,
     )
     return plan.settled(found)
@@ -133,6 +146,7 @@ def choose(
     shard: int,
     headroom: float,
     smallest: int = 1,
+    forecast: Callable[[float], int] = lambda _: 0,
     log_line: Callable[[str], None] = lambda _: None,
 ) -> int:
     """Choose the micro-batch of a run. All ranks must call this, once everything else is in memory.
@@ -150,6 +164,8 @@ def choose(
         Fraction of the memory to leave free.
     smallest : int
         Minimum samples of a micro-batch.
+    forecast : callable
+        Returns the largest size that needs at most so many bytes, for stages; 0 if none does.
     log_line : callable
         Receives a line about the trials.
 
@@ -163,10 +179,13 @@ def choose(
     EngineError
         ``out_of_memory``, if a single sample does not fit.
     """
-    trials = _Trials(gradient, make_batch, ranks)
-    sizes = candidates(shard, smallest)
+    trials = _Trials(gradient, make_batch, ranks, shard)
+    sizes = within_bubble(candidates(shard, smallest), shard, gradient.stages)
     with _unchanged(gradient, ranks.device):
-        if is_accelerator(ranks.device):
+        if is_accelerator(ranks.device) and gradient.stages > 1:
+            limit = trials.limit_bytes(headroom)
+            found = rehearsed(trials, sizes, forecast(limit), rehearses=gradient.drains)
+        elif is_accelerator(ranks.device):
             found = largest(trials, sizes, limit_bytes=trials.limit_bytes(headroom))
         else:
             found = fastest(trials, sizes, fits=trials.fits_host(sizes, headroom))
@@ -184,11 +203,18 @@ def choose(
 class _Trials:
     """Masked passes of one size on all ranks, and their cost.
 
-    No rank waits for another between its passes.
+    No rank waits for another between its passes, but for stages.
     """
 
-    def __init__(self, gradient: GradientStep, make_batch: Callable[[int], Batch], ranks: Ranks):
+    def __init__(
+        self,
+        gradient: GradientStep,
+        make_batch: Callable[[int], Batch],
+        ranks: Ranks,
+        shard: int,
+    ):
         self._gradient, self._make_batch, self._ranks = gradient, make_batch, ranks
+        self._shard = shard
         self._tried: list[str] = []
 
     def __call__(self, size: int) -> Trial | OutOfMemory:
@@ -200,8 +226,9 @@ class _Trials:
             return OUT_OF_MEMORY
         peak_bytes, seconds = (max(values) for values in zip(*trials, strict=True))
         took = f" in {in_words(peak_bytes)}" if peak_bytes else ""
-        self._tried.append(f"{size} at {size / seconds:,.0f} samples/s{took}")
-        return Trial(peak_bytes, seconds / size)
+        per_sample = self._per_sample(size, seconds)
+        self._tried.append(f"{size} at {1 / per_sample:,.0f} samples/s{took}")
+        return Trial(peak_bytes, per_sample)
 
     def sentence(self) -> str:
         """Summary of the trials, for the log."""
@@ -258,7 +285,7 @@ class _Trials:
         while (passes < _PASSES_MIN and spent < at_most) or spent < at_least:
             begin = time.perf_counter()
             self._run(batch, size)
-            took = time.perf_counter() - begin
+            took = self._agreed(time.perf_counter() - begin)
             seconds, passes, spent = min(seconds, took), passes + 1, spent + took
         peak = 0.0 if module is None else float(module.max_memory_allocated(device))
         return peak, seconds
@@ -268,9 +295,44 @@ class _Trials:
         return kept_for_backward(lambda: self._run(batch, size))
 
     def _run(self, batch: Batch, size: int) -> None:
-        self._gradient.rehearse(batch, size)
+        if self._gradient.stages > 1 and self._gradient.drains:
+            self._run_together(batch, size)
+        else:
+            self._gradient.rehearse(batch, size, self._count(size))
         if is_accelerator(self._ranks.device):
             module_of(self._ranks.device).synchronize(self._ranks.device)
+
+    def _run_together(self, batch: Batch, size: int) -> None:
+        """Run a pass of all stages; it fails on all ranks if it does on one."""
+        failed = False
+        try:
+            self._gradient.rehearse(batch, size, self._count(size))
+        except Exception as error:
+            if reason_of(error) is not Reason.OUT_OF_MEMORY:
+                raise
+            release(error)
+            failed = True
+        if any(self._ranks.gather(failed)):
+            raise torch.OutOfMemoryError("a stage ran out of memory")
+
+    def _count(self, size: int) -> int:
+        """Micro-batches of a pass: as many as a stage may keep."""
+        return min(self._gradient.stages, ceil_div(self._shard, size))
+
+    def _per_sample(self, size: int, seconds: float) -> float:
+        """Return the seconds of a step for each of its samples, by those of a pass."""
+        stages = self._gradient.stages
+        if stages == 1:
+            return seconds / size
+        # A pass of n micro-batches takes n + P - 1 times as long as one on one stage.
+        one = seconds / (self._count(size) + stages - 1)
+        return one * (ceil_div(self._shard, size) + stages - 1) / self._shard
+
+    def _agreed(self, seconds: float) -> float:
+        """Return the time of a pass. Stages must run equally many, so they agree on it."""
+        if self._gradient.stages == 1:
+            return seconds
+        return max(self._ranks.gather(seconds))
 
     def _alone(self, run: Callable[[], Any]) -> Any:
         """Return the result of ``run``, or None if memory ran out. Its leftovers are freed."""

@@ -62,6 +62,7 @@ from lockstep.engine.parallel.silent import SilentLinks, SilentMesh
 from lockstep.engine.parallel.stages import StagePlan
 from lockstep.engine.runtime.errors import describe
 from lockstep.engine.runtime.flops import count
+from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.timeline import Parts, StepMarks
 from lockstep.engine.step.gradient import GradientStep
 from lockstep.engine.strategies.base import Strategy
@@ -213,37 +214,24 @@ def _forecast(
     samples, micro_batches, sharing = steps
     batch = task.collate(samples)
     weight = task.weight(batch)
-    # Communication is added afterwards, and fp16 reads values that bf16, of the same size, does
-    # not.
-    precision = Precision("fp32" if train.precision == "fp32" else "bf16")
     fake = _fake_mode()
     count = TensorCount()
     with sharing.group() as (strategy_class, ranks), fake:
         batch = tree_map_only(Tensor, fake.from_tensor, batch)
-        tensor = train.parallel.tensor_size
-        parts = parts_of(
-            task,
-            train,
-            strategy_class,
-            SilentMesh.at(0 if staged is None else staged.number, train.parallel, ranks),
-            precision,
-            group=SilentGroup(tensor) if tensor > 1 else None,
-            stage=None if staged is None else StageOf(staged.plan, staged.links),
-        )
+        parts = _parts(task, train, strategy_class, ranks, staged)
         model, strategy, gradient, optimizer = parts
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         gradient.terms = _terms(gradient, strategy, batch) if staged is None else staged.terms
         whole, weights = rank_batch(
             batch, weight, gradient.terms, samples=len(samples), micro_batches=micro_batches
         )
         if staged is not None and sharing.in_place:
-            for parameter in model.parameters():
-                if parameter.requires_grad:
-                    parameter.grad = torch.zeros_like(parameter)
+            for parameter in trained:
+                parameter.grad = torch.zeros_like(parameter)
         _hold(count, parts, batch)
         hooks = [
             parameter.register_post_accumulate_grad_hook(partial(_accumulated, count))  # type: ignore[no-untyped-call]
-            for parameter in model.parameters()
-            if parameter.requires_grad
+            for parameter in trained
         ]
         with count:
             links = None if staged is None else staged.links
@@ -255,9 +243,7 @@ def _forecast(
             optimizer.inner.step()
         for hook in hooks:
             hook.remove()
-        trainable = [
-            _bytes(parameter) for parameter in model.parameters() if parameter.requires_grad
-        ]
+        trainable = [_bytes(parameter) for parameter in trained]
     if not count.is_complete:
         raise NoForecastError("some tensors, such as sparse ones, cannot be measured")
     found = MemoryForecast.model_validate(dict.fromkeys(MemoryForecast.parts(), 0) | count.peak)
@@ -266,6 +252,24 @@ def _forecast(
     optimizer_bytes = int(found.optimizer * largest_part(trainable, sharing.owners))
     return found.model_copy(
         update={"buckets": sum(trainable) * sharing.copies, "optimizer": optimizer_bytes}
+    )
+
+
+def _parts(
+    task: Task, train: Train, sharing: type[Strategy], ranks: Ranks, staged: _Staged | None
+) -> StepParts:
+    # Communication is added afterwards, and fp16 reads values that bf16, of the same size, does
+    # not.
+    precision = Precision("fp32" if train.precision == "fp32" else "bf16")
+    tensor = train.parallel.tensor_size
+    return parts_of(
+        task,
+        train,
+        sharing,
+        SilentMesh.at(0 if staged is None else staged.number, train.parallel, ranks),
+        precision,
+        group=SilentGroup(tensor) if tensor > 1 else None,
+        stage=None if staged is None else StageOf(staged.plan, staged.links),
     )
 
 

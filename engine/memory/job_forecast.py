@@ -26,7 +26,7 @@ from lockstep.engine.data.fetching import die_with_parent, seeded_sample
 from lockstep.engine.memory.forecast import forecast
 from lockstep.engine.memory.forecast_process import be_quiet
 from lockstep.engine.memory.sharing import NoForecastError
-from lockstep.engine.memory.sizes import Trial, candidates, largest
+from lockstep.engine.memory.sizes import Trial, candidates, largest, within_bubble
 from lockstep.engine.runtime.errors import describe
 from lockstep.engine.task.builtin import BUILT_IN
 from lockstep.engine.task.interface import Task
@@ -80,12 +80,13 @@ def _answer(request: ForecastRequest) -> ForecastAnswer:
         )
 
     copies = max(1, request.world_size // train.parallel.ranks_per_copy)
-    sizes = candidates(ceil_div(train.batch.size, copies))
+    shard = ceil_div(train.batch.size, copies)
+    sizes = within_bubble(candidates(shard), shard, train.parallel.stages)
     most = None
     if (limit := request.available_bytes) is not None:
         most = largest(lambda size: Trial(predicted(size).peak, 0.0), sizes, limit_bytes=limit) or 0
     asked = train.batch.micro_size
-    shown = min(asked, sizes[-1]) if asked != "auto" else most or sizes[0]
+    shown = min(asked, shard) if asked != "auto" else most or sizes[0]
     return ForecastAnswer(
         forecast=predicted(shown), micro_batch_size=shown, micro_batch_size_max=most
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lockstep.domain.spec.batch import ceil_div
+from lockstep.domain.training.pipeline import enough
 
 AS_FAST: Final = 0.95
 """Sizes with at least this fraction of the best throughput count as equally fast; smaller
@@ -51,6 +52,23 @@ def candidates(shard: int, smallest: int = 1) -> list[int]:
     return found[::-1]
 
 
+def within_bubble(sizes: Sequence[int], shard: int, stages: int) -> list[int]:
+    """Return the sizes under which stages wait for at most a fifth of a step.
+
+    Of a small shard, the smallest size: it makes the most micro-batches. Without a pipeline, all.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Smallest first.
+    shard : int
+        Samples of a batch of one copy of the model.
+    stages : int
+    """
+    found = [size for size in sizes if ceil_div(shard, size) >= enough(stages)]
+    return found or [sizes[0]]
+
+
 def largest(try_size: Try, sizes: Sequence[int], *, limit_bytes: float) -> int | None:
     """The largest of ``sizes`` whose peak is within the limit; None if not even the smallest is.
 
@@ -75,6 +93,25 @@ def largest(try_size: Try, sizes: Sequence[int], *, limit_bytes: float) -> int |
     line = _line(*((size, trials[size]) for size in small))
     hopeful = [size for size in sizes if line(size) <= limit_bytes]
     return next(size for size in reversed([*small, *hopeful[2:]]) if fits(size))
+
+
+def rehearsed(try_size: Try, sizes: Sequence[int], forecast: int, *, rehearses: bool) -> int | None:
+    """Return the largest of ``sizes`` that a forecast allows and that can be run; None if none can.
+
+    Parameters
+    ----------
+    try_size : callable
+    sizes : sequence of int
+        Smallest first.
+    forecast : int
+        The largest size that fits.
+    rehearses : bool
+        False if no size can be tried.
+    """
+    hopeful = [size for size in reversed(sizes) if size <= forecast]
+    if not rehearses:
+        return next(iter(hopeful), None)
+    return next((size for size in hopeful if isinstance(try_size(size), Trial)), None)
 
 
 def fastest(try_size: Try, sizes: Sequence[int], *, fits: Callable[[int], bool]) -> int | None:

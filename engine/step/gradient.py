@@ -97,7 +97,7 @@ class GradientStep:
         self._task, self._strategy, self._precision = task, strategy, precision
         self._model, self._ranks, self._seed = strategy.model, ranks, seed
         # The ranks of a tensor group wait inside the forward, which cannot be drained.
-        self._tensor, self._drains = tensor, tensor is None and strategy.repeats
+        self._tensor, self.drains = tensor, tensor is None and strategy.repeats
         self._on_device = is_accelerator(ranks.device)
         self.masks = Masks(strategy.model, seed=seed, device=ranks.device)
         """Masks of the model's ``lockstep.Dropout`` layers."""
@@ -116,6 +116,7 @@ class GradientStep:
         self.meanwhile: Callable[[], None] = lambda: None
         """Work on the host while the rank waits for the gradients of others. It raises nothing."""
         self.terms: tuple[str, ...] = ()
+        self.stages = 1
         self.draws_on_host = False
         """True if the model draws from the host's generators; known after the warm-up."""
         self.seeds_host = False
@@ -227,23 +228,22 @@ class GradientStep:
             self._run_micro_batches(batch, scales, timeline)
             return self._strategy.finish_reduction()
         except Exception as error:
-            if not self._drains or reason_of(error) is not Reason.OUT_OF_MEMORY:
+            if not self.drains or reason_of(error) is not Reason.OUT_OF_MEMORY:
                 raise
             release(error)
             self._strategy.drain()
             return None
 
-    def rehearse(self, batch: Batch, samples: int) -> None:
-        """Run forward and backward of a masked micro-batch of some samples on this rank alone.
+    def rehearse(self, batch: Batch, samples: int, count: int = 1) -> None:  # noqa: ARG002 - for stages
+        """Run a masked micro-batch on this rank alone, or ``count`` of them on all stages.
 
         It leaves gradients of zero, and changes that the model makes by itself.
         """
         try:
             with self._strategy.micro_batch(last=False):
                 self.masks.begin_micro_batch(0, 0, samples)
-                objective, _ = self._strategy.forward(
-                    to_device(batch, self._ranks.device), None, penalize=True
-                )
+                on_device = to_device(batch, self._ranks.device)
+                objective, _ = self._strategy.forward(on_device, None, penalize=True)
                 self.masks.begin_backward()
                 self._precision.scaled(objective).backward()  # type: ignore[no-untyped-call]
         finally:

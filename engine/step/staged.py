@@ -39,6 +39,7 @@ class StagedGradientStep(GradientStep):
     def __init__(self, *arguments: Any, stage: StageParallel, **more: Any):
         super().__init__(*arguments, **more)
         self._stage, self._pipeline = stage, stage.pipeline
+        self.stages = self._pipeline.stage.count
 
     def warm_up(self, masked: Batch, *, keep: frozenset[str] = frozenset()) -> bool:
         complete = super().warm_up(masked, keep=keep)
@@ -63,6 +64,26 @@ class StagedGradientStep(GradientStep):
                 f"parallel.pipeline: a micro-batch {_CONDITIONAL}",
             )
         return found
+
+    def rehearse(self, batch: Batch, samples: int, count: int = 1) -> None:
+        on_device = to_device(batch, self._ranks.device)
+
+        def forward(_: int) -> Tensor:
+            self.masks.begin_micro_batch(0, 0, samples)
+            with self._strategy.micro_batch(last=False):
+                found, _terms = self._strategy.forward(on_device, None, penalize=False)
+            return self._precision.scaled(found) if self._pipeline.stage.last else found
+
+        def backward(_: int, run: Callable[[], None]) -> None:
+            self.masks.begin_backward_of(0, 0, samples)
+            with self._strategy.backward(last=False):
+                run()
+
+        keys = [key_of(batch, trains=True)] * count
+        try:
+            self._pipeline.step(keys, forward, backward, drains=self.drains)
+        finally:
+            self.masks.end()
 
     def _masked_pass(self, batch: Batch) -> tuple[str, ...]:
         terms: list[str] = []
@@ -130,7 +151,7 @@ class StagedGradientStep(GradientStep):
             timeline.mark("communication" if reduces else "backward", then="forward")
 
         keys = [key_of(each.batch, trains=True) for each in micro_batches]
-        self._pipeline.step(keys, forward, backward, drains=self._drains)
+        self._pipeline.step(keys, forward, backward, drains=self.drains)
 
     def _objective(self, batch: Batch, scales: Mapping[str, float]) -> Tensor:
         """Return the activation for the next stage, on the last one the scaled objective."""

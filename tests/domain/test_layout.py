@@ -109,7 +109,6 @@ STAGES: dict[str, Any] = {"parallel": {"pipeline": 2}}
         ({"gpus": 2}, STAGES | {"strategy": {"static_graph": True}}, "/train/strategy/static_"),
         ({"gpus": 2}, STAGES | {"strategy": {"compression": "powersgd"}, "steps": 300}, "/compr"),
         ({"gpus": 2}, STAGES | {"compile": True}, "/train/compile: "),
-        ({"gpus": 2}, STAGES | {"batch": {"size": 8}}, "/train/batch/micro_size: "),
         ({"gpus": 2}, STAGES | {"task": "image_classification"}, "has no blocks"),
         ({"gpus": 3}, {"parallel": {"pipeline": 3}, "task_args": {"layers": 2}}, "has 2 (layers)"),
     ],
@@ -200,6 +199,11 @@ def test_copies_that_do_not_divide_into_shards_are_refused() -> None:
         assert f"is 3, and {copies} copies on {copies * unit} ranks ({unit} each)" in error
         below = copies // 3 * 3
         assert f"request {below * unit} or {(below + 3) * unit} gpus" in error
+
+
+def test_stages_choose_their_micro_batch() -> None:
+    for parallel in ({"pipeline": 2}, {"tensor": 2, "pipeline": 2}):
+        assert refusals({"gpus": 4}, parallel=parallel, batch={"size": 8}) == []
 
 
 def test_the_copies_of_the_model_share_the_batch() -> None:

@@ -176,6 +176,15 @@ class Odd(nn.Module):
         return self.head(x + self.shift)
 
 
+class Tight(Deep):
+    """Has no memory for three samples on the second rank."""
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        if model.training and len(batch[0]) >= 3 and torch.distributed.get_rank() == 1:
+            raise torch.OutOfMemoryError("three samples do not fit")
+        return super().loss(model, batch)
+
+
 class Chain(Deep):
     """Names its blocks itself: the first stage has one, the last one four."""
 
@@ -228,12 +237,14 @@ def train(
     spec = Train.model_validate({"task": "own.py:SmallTask", "task_args": {}, **settings})
     plan = BatchPlan(
         batch_size=spec.batch.size,
-        micro_batch_size=spec.batch.micro_size,
-        accumulation_steps=1,
+        micro_batch_size=None,
+        accumulation_steps=None,
         world_size=ranks.world_size,
         tensor=spec.parallel.tensor_size,
         pipeline=spec.parallel.stages,
-    ).settled(spec.batch.micro_size)
+    )
+    if spec.batch.micro_size != "auto":
+        plan = plan.settled(spec.batch.micro_size)
     folder.mkdir(parents=True, exist_ok=True)
     task = task or SmallTask()
     # The check of the loss sees the whole model alone.
