@@ -40,6 +40,9 @@ describe("an estimated start", () => {
   });
 });
 
-it("that is not known is just that", () => {
-  expect(words(null)).toBe("not known");
+it("that is not known has its cause", () => {
+  expect(words(null)).toBe("not processed yet");
+  expect(startWords(null, 0).when).toBe("not processed yet");
+  expect(startWords({ position: 1, reason: "", code: "limit" }, 0).when).toBe("once below its device limit");
+  expect(startWords({ position: 1, reason: "", code: "behind" }, 0).when).toBe("after jobs without a time limit");
 });

@@ -1,12 +1,12 @@
 /**
- * When a queued job is likely to start, in words. Pure; the tests are beside it.
+ * When a queued job is likely to start, or what it starts after, in words. Pure; the tests are beside it.
  *
- * Not here: why a start is not known, which the service says (`getWhy`).
+ * Not here: the whole sentence about a start that is not known, which the service says (`getWhy`).
  */
-import type { QueuePlace } from "@/api/generated";
+import type { QueuePlace, WaitCode } from "@/api/generated";
 
 export interface StartWords {
-  /** "about 14:35", "not known". */
+  /** "about 14:35", "once a node is ready". */
   when: string;
   /** "in 25 min"; empty where there is nothing to add. */
   more: string;
@@ -17,8 +17,27 @@ export function startSentence({ when, more }: StartWords): string {
   return more === "" ? when : `${when}, ${more}`;
 }
 
-export function startWords({ estimated_start: start }: QueuePlace, now: number): StartWords {
-  if (start == null) return { when: "not known", more: "" };
+/** What jobs start after whose start is not known; in the sense of `domain.scheduling.reasons.unknown_start`. */
+const AFTER: Record<WaitCode, string> = {
+  holds: "after jobs without a time limit",
+  behind: "after jobs without a time limit",
+  fair_share: "after jobs without a time limit",
+  fragmented: "after jobs without a time limit",
+  backoff: "after jobs without a time limit",
+  limit: "once below its device limit",
+  budget: "once within the budget",
+  needs: "once a node fits",
+  never_fits: "once a node fits",
+  no_node: "once a node is ready",
+  sealing: "once its output is stored",
+  restored: "once the restore is over",
+  unreadable: "after an upgrade",
+};
+
+/** @param queue - Null of a job that the scheduler has not processed yet. */
+export function startWords(queue: QueuePlace | null, now: number): StartWords {
+  const start = queue?.estimated_start;
+  if (start == null) return { when: queue?.code == null ? "not processed yet" : AFTER[queue.code], more: "" };
   const at = Date.parse(start);
   if (at <= now) return { when: "any moment now", more: "" };
   const when = `about ${clock(new Date(at), new Date(now))}`;

@@ -56,7 +56,7 @@ it("shows a team its jobs, notices, projects and starts, with one request", asyn
   ]);
   expect(use.getByText("Other projects hold 7 devices.")).toBeTruthy();
   const starts = within(screen.getByRole("region", { name: "When my jobs start" }));
-  expect(starts.getByRole("listitem").textContent).toBe("4later1 devicenot known");
+  expect(starts.getByRole("listitem").textContent).toBe("4later1 devicenot processed yet");
   expect(starts.getByText("8 more wait.")).toBeTruthy();
   const figures = screen.getAllByRole("list")[0] as HTMLElement;
   expect(

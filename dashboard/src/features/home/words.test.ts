@@ -7,7 +7,7 @@ const NOW = Date.parse("2026-11-22T14:00:00Z");
 it.each([
   [aJob({ finished_at: "2026-11-22T13:00:00Z", state: "failed" }), "1 h ago", "2026-11-22T13:00:00Z"],
   [aJob({ state: "starting" }), "", null],
-  [aJob({ state: "queued" }), "not known", null],
+  [aJob({ state: "queued" }), "not processed yet", null],
   [
     aJob({ state: "queued", queue: { position: 1, reason: "", estimated_start: "2026-11-22T13:59:00Z" } }),
     "any moment now",

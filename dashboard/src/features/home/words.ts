@@ -16,8 +16,7 @@ export interface When {
 export function whenOf(job: JobView, now: number): When {
   if (hasEnded(job)) return { words: job.finished_at === null ? "" : ago(job.finished_at, now), at: job.finished_at };
   if (job.state === "queued") {
-    if (job.queue === null) return { words: "not known", at: null };
-    return { words: startWords(job.queue, now).when, at: job.queue.estimated_start ?? null };
+    return { words: startWords(job.queue, now).when, at: job.queue?.estimated_start ?? null };
   }
   const left = job.progress?.eta_seconds;
   if (job.state !== "running" || left == null) return { words: "", at: null };

@@ -15,12 +15,17 @@ function answer(items: object[]) {
 
 it("shows who waits for what, in order, and names the job that is waited for", async () => {
   const reason = `behind job ${FIRST}, which needs the same devices`;
-  const wide = aJob({ id: FIRST, name: "wide", state: "queued", queue: { position: 1, reason: "waits for 1 more" } });
+  const wide = aJob({
+    id: FIRST,
+    name: "wide",
+    state: "queued",
+    queue: { position: 1, reason: "waits for 1 more", code: "no_node" },
+  });
   const next = aJob({ id: "2", name: "next", state: "queued", queue: { position: 2, reason } });
   serve(answer([{ ...wide, spec: { resources: { gpus: 8 } } }, next]));
   open("/queue", QueuePage);
   const rows = (await screen.findAllByRole("row")).slice(1).map((row) => row.textContent);
-  expect(rows[0]).toMatch(/^1widedefault508 deviceswaits for 1 morenot known/);
+  expect(rows[0]).toMatch(/^1widedefault508 deviceswaits for 1 moreonce a node is ready/);
   expect(rows[1]).toContain("behind job wide, which needs the same devices");
   expect(screen.getAllByRole("link", { name: "wide" }).map((link) => link.getAttribute("href"))).toEqual([
     `/jobs/${FIRST}`,
@@ -42,7 +47,7 @@ it("says when a job is likely to start, and whose it is", async () => {
   open("/queue", QueuePage);
   const rows = (await screen.findAllByRole("row")).slice(1).map((row) => row.textContent);
   expect(rows[0]).toMatch(/about (tomorrow )?\d\d:\d\din 25 min/);
-  expect(rows[1]).toContain("not known");
+  expect(rows[1]).toContain("not processed yet");
   expect(screen.getByRole("link", { name: "by ada" }).getAttribute("href")).toBe("/jobs?owner=ada");
 });
 

@@ -122,8 +122,8 @@ function Whose({ job, withProject }: { job: JobView; withProject: boolean }) {
 /** A job that the scheduler has not processed yet has no place, and no start. */
 function Start({ job: { queue } }: { job: JobView }) {
   const { now } = useClock();
-  if (queue?.estimated_start == null) return <span className={classes.second}>not known</span>;
   const { when, more } = startWords(queue, now);
+  if (queue?.estimated_start == null) return <span className={classes.second}>{when}</span>;
   return (
     <time dateTime={queue.estimated_start} title={moment(queue.estimated_start)}>
       {when}

@@ -93,10 +93,13 @@ describe("progress", () => {
 describe("the time that is left", () => {
   const now = Date.parse("2026-11-22T12:00:00Z");
   const progress = { step: 1, steps: 9, samples: null, fraction: 0.1, eta_seconds: 200 };
-  const queue = { position: 1, reason: "waits", estimated_start: null };
+  const queue = { position: 1, reason: "waits", code: "limit", estimated_start: null } as const;
   it("is that of a running job, and the start of a waiting one", () => {
     expect(leftWords(aJob({ progress }), now)).toEqual({ text: "3 min 20 s", title: "3 min 20 s left" });
-    expect(leftWords(aJob({ state: "queued", queue }), now)?.title).toBe("starts not known");
+    expect(leftWords(aJob({ state: "queued", queue }), now)).toEqual({
+      text: "not known",
+      title: "starts once below its device limit",
+    });
     const soon = { ...queue, estimated_start: "2026-11-22T11:59:00Z" };
     expect(leftWords(aJob({ state: "queued", queue: soon }), now)).toEqual({
       text: "now",

@@ -58,7 +58,9 @@ export function leftWords(job: JobView, now: number): { text: string; title: str
   }
   if (job.queue === null) return null;
   const words = startWords(job.queue, now);
-  return { text: words.when.replace("any moment now", "now"), title: `starts ${startSentence(words)}` };
+  // The column is narrow, and the reason is in the one before it.
+  const text = job.queue.estimated_start == null ? "not known" : words.when.replace("any moment now", "now");
+  return { text, title: `starts ${startSentence(words)}` };
 }
 
 /** Since its first start, to its end or to now; null before the start. */
