@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from statistics import fmean
 
 import pytest
@@ -112,6 +113,34 @@ def test_groups_have_the_mean_and_the_range_of_their_runs(
     expect(head).to_have_attribute("data-hot", "true")
     assert page.locator("[data-metric='val/loss'] canvas").screenshot() != plain
     visitor.is_accessible()
+
+
+def test_a_scatter_has_a_point_for_each_run_and_is_read_by_keys(
+    visitor: Visitor, runs: list[str]
+) -> None:
+    page = visitor.go(address(runs[::20], sort="setting:args.lr"), "Compare").page
+    page.get_by_label("Scatter").select_option("lr")
+    page.wait_for_url(re.compile(r"scatter=args\.lr"))
+    dots = page.locator("circle[data-run]")
+    expect(dots).to_have_count(10)
+    places = [
+        float(x or "nan") for x in dots.evaluate_all("all => all.map(d => d.cx.baseVal.value)")
+    ]
+    # Each rate is the one before times the same factor, to two digits.
+    gaps = [after - before for before, after in pairwise(places)]
+    assert gaps == pytest.approx([fmean(gaps)] * 9, rel=0.2)
+    expect(rows(page)).to_have_count(10)
+    visitor.is_accessible()
+    page.get_by_role("application", name="Read 10 runs by arrow keys").focus()
+    words = page.get_by_role("region", name="Scatter").locator("[aria-live]")
+    read = []
+    for number in range(10):
+        visitor.press("ArrowRight")
+        expect(words).to_contain_text(f"sweep-{20 * number:03}: lr ")
+        read.append(float(words.inner_text().split()[-1]))
+    assert read == figures(page, "best loss")
+    visitor.press("Enter")
+    visitor.sees_heading("sweep-180")
 
 
 def test_twenty_runs_with_a_live_one_cost_little(

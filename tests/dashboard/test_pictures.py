@@ -39,6 +39,7 @@ PAGES: Final = {
     "checkpoints": "/jobs/{gpt-350m}?tab=checkpoints",
     "files": "/jobs/{gpt-350m}?tab=files",
     "compare": "/compare?jobs={sweep}&metric=val/loss&colour=args.lr",
+    "scatter": "/compare?jobs={sweep}&metric=val/loss&colour=args.lr&scatter=args.lr",
     "cluster": "/cluster",
     "queue": "/queue",
     "submit": "/submit?clone={gpt-1b-base}",

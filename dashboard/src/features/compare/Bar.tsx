@@ -6,6 +6,7 @@ import { counted } from "@/lib/resources";
 import classes from "./Bar.module.css";
 import { GRADIENT } from "./colouring";
 import { Picker } from "./Picker";
+import { OF_METRIC } from "./scatter";
 import { type Column, endOf, LABEL } from "./settings";
 import type { Comparison } from "./useComparison";
 
@@ -60,6 +61,14 @@ export function Bar({ comparison }: { comparison: Comparison }) {
             value={view.group}
             onChange={(group) => change({ group })}
           />
+          <BySetting
+            title="Scatter"
+            none="none"
+            columns={columns}
+            metrics={summaries.series.flatMap(({ name }) => (name === metric?.name ? [] : [name]))}
+            value={view.scatter}
+            onChange={(scatter) => change({ scatter })}
+          />
           {view.baseline === undefined ? null : (
             <button type="button" onClick={() => change({ baseline: undefined })} title="Compare with no baseline">
               Baseline: {jobs.find(({ id }) => referenceOf(id) === view.baseline)?.name ?? view.baseline} ×
@@ -84,14 +93,19 @@ interface BySettingProps {
   title: string;
   none: string;
   columns: readonly Column[];
+  /** Metrics that can be chosen, too. */
+  metrics?: readonly string[];
   value: string | undefined;
   isDisabled?: boolean;
   onChange: (path: string | undefined) => void;
 }
 
-function BySetting({ title, none, columns, value, isDisabled = false, onChange }: BySettingProps) {
+function BySetting({ title, none, columns, metrics = [], value, isDisabled = false, onChange }: BySettingProps) {
   const id = useId();
-  const isKnown = value === undefined || columns.some(({ path }) => path === value);
+  const isKnown =
+    value === undefined ||
+    columns.some(({ path }) => path === value) ||
+    metrics.some((name) => value === `${OF_METRIC}${name}`);
   return (
     <label htmlFor={id}>
       {title}
@@ -105,6 +119,11 @@ function BySetting({ title, none, columns, value, isDisabled = false, onChange }
         {columns.map(({ path, title: name }) => (
           <option key={path} value={path}>
             {path.startsWith(LABEL) ? `label ${name}` : name}
+          </option>
+        ))}
+        {metrics.map((name) => (
+          <option key={name} value={`${OF_METRIC}${name}`}>
+            {name}
           </option>
         ))}
         {isKnown ? null : <option value={value}>{endOf(value)}</option>}

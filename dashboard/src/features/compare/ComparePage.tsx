@@ -11,6 +11,7 @@ import { counted } from "@/lib/resources";
 import { Bar } from "./Bar";
 import classes from "./ComparePage.module.css";
 import { RunTable } from "./RunTable";
+import { ScatterCard } from "./ScatterCard";
 import { type Comparison, useComparison } from "./useComparison";
 
 const route = getRouteApi("/compare");
@@ -49,7 +50,12 @@ export function ComparePage() {
             <div className={classes.runs}>
               <RunTable comparison={comparison} hot={hot} onHot={setHot} />
             </div>
-            <ComparedCharts comparison={comparison} hot={hot} onHot={setHot} />
+            <div className={classes.charts}>
+              {comparison.scatter === null ? null : (
+                <ScatterCard scatter={comparison.scatter} slots={comparison.slots} hot={hot} onHot={setHot} />
+              )}
+              <ComparedCharts comparison={comparison} hot={hot} onHot={setHot} />
+            </div>
           </div>
         </>
       ) : null}

@@ -9,6 +9,7 @@ import { BASELINE, slotsOf } from "@/lib/palette";
 import type { Described } from "@/lib/series";
 import { plainSlots, type Ramp, rampOf } from "./colouring";
 import { groupsOf, mainMetric, type Run, type RunGroup, runsOf, sorted, sortedGroups, usualSort } from "./runs";
+import { metricOf, type Scatter, scatterOf } from "./scatter";
 import { type Column, columnsOf, endOf, settingsOf } from "./settings";
 import { type Jobs, useJobs } from "./useJobs";
 import { type Sort, type View, viewIn, written } from "./view";
@@ -28,6 +29,7 @@ export interface Comparison extends Pick<Jobs, "jobs" | "isPending" | "missing" 
   hidden: ReadonlySet<string>;
   slots: ReadonlyMap<string, number>;
   ramp: Ramp | null;
+  scatter: Scatter | null;
   drawnGroups: readonly Group[];
   /** As the address names a job. */
   referenceOf: (id: string) => string;
@@ -42,7 +44,7 @@ export function useComparison(): Comparison {
   const { jobs, idOf, ...asked } = useJobs(view.jobs);
   const live = useLive(jobs);
   const [main, setMain] = useState<string>();
-  const summaries = useSummaries(jobs, live, useNames(view.metric ?? main));
+  const summaries = useSummaries(jobs, live, useNames(view.metric ?? main, metricOf(view.scatter)));
   const metric =
     summaries.series.find(({ name }) => name === view.metric) ??
     summaries.series.find(({ name }) => name === mainMetric(summaries.series));
@@ -104,13 +106,23 @@ export function useComparison(): Comparison {
     hidden,
     slots,
     ramp,
+    scatter:
+      view.scatter === undefined || metric === undefined
+        ? null
+        : scatterOf(
+            runs.filter(({ job }) => !hidden.has(job.id)),
+            view.scatter,
+            metric,
+            summaries.series,
+            summaries.byJob,
+          ),
     drawnGroups,
     referenceOf: (id) => view.jobs.find((reference) => idOf.get(reference) === id) ?? id,
   };
 }
 
-function useNames(metric: string | undefined): readonly string[] {
-  return useMemo(() => (metric === undefined ? [] : [metric]), [metric]);
+function useNames(metric: string | undefined, other: string | undefined): readonly string[] {
+  return useMemo(() => [...new Set([metric ?? [], other ?? []].flat())], [metric, other]);
 }
 
 /** In the order of their values, in which they have their colours. */

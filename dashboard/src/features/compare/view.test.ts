@@ -17,6 +17,10 @@ it.each([
     { jobs: "a", sort: "-setting:train.optimizer.lr", metric: "val/loss", group: "label:team", colour: "args.lr" },
     { jobs: "a", sort: "-setting:train.optimizer.lr", metric: "val/loss", group: "label:team", colour: "args.lr" },
   ],
+  [
+    { jobs: "a", scatter: "metric:seconds" },
+    { jobs: "a", scatter: "metric:seconds" },
+  ],
   [{ jobs: "a", sort: "setting:" }, { jobs: "a" }],
   [
     { jobs: "a", smoothing: 0.6, axis: "fraction", sort: "step" },

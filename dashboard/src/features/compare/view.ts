@@ -15,6 +15,8 @@ export interface Comparison extends Look {
   group?: string;
   /** A setting whose values the colours show. */
   colour?: string;
+  /** A setting, or `metric:NAME`, against which the figures are scattered. */
+  scatter?: string;
 }
 
 /** The same without the look of the charts. */
@@ -27,6 +29,7 @@ export interface View {
   baseline: string | undefined;
   group: string | undefined;
   colour: string | undefined;
+  scatter: string | undefined;
 }
 
 /** By `name`, `state`, `figure`, `difference`, `step`, or a setting as `setting:PATH`. */
@@ -54,11 +57,12 @@ export function viewIn(search: Record<string, unknown>): View {
     baseline: baseline !== undefined && jobs.includes(baseline) ? baseline : undefined,
     group: boundedText(search.group, CHARS_MAX),
     colour: boundedText(search.colour, CHARS_MAX),
+    scatter: boundedText(search.scatter, CHARS_MAX),
   };
 }
 
 /** Without what is left out: the address of a plain comparison has its jobs alone. */
-export function written({ jobs, hidden, metric, sort, baseline, group, colour }: View): Comparison {
+export function written({ jobs, hidden, metric, sort, baseline, group, colour, scatter }: View): Comparison {
   return {
     ...(jobs.length > 0 ? { jobs: jobs.join(",") } : {}),
     ...(hidden.length > 0 ? { hidden: hidden.join(",") } : {}),
@@ -67,6 +71,7 @@ export function written({ jobs, hidden, metric, sort, baseline, group, colour }:
     ...(baseline === undefined ? {} : { baseline }),
     ...(group === undefined ? {} : { group }),
     ...(colour === undefined ? {} : { colour }),
+    ...(scatter === undefined ? {} : { scatter }),
   };
 }
 
