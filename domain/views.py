@@ -199,6 +199,8 @@ class DeviceView(View):
     """The job that holds it; null also for one that the caller may not read."""
     held: bool = False
     """True if a job holds it."""
+    free_since: datetime | None = None
+    """Time since which no job holds it; null for one that no job has held."""
 
 
 class NodeView(View):

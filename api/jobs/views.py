@@ -349,6 +349,7 @@ def node_view(node: NodeRow, mentions: Mentions, *, now: float, lease_seconds: f
                 memory_bytes=device.memory_bytes,
                 job_id=mentions.job_id(device.job_id),
                 held=not device.free,
+                free_since=moment_or_none(device.free_since) if device.free else None,
             )
             for device in devices
         ],

@@ -335,7 +335,7 @@ _RELEASED: Final = (
 _FREED: Final = (
     update(_DEVICE)
     .where(_DEVICE.c.assignment_id == bindparam("of_assignment"))
-    .values(assignment_id=None)
+    .values(assignment_id=None, free_since=db_now())
 )
 _PARTS: Final = select(_PART.c.node_rank, _PART.c.state, _PART.c.ended_at, _PART.c.outcome).where(
     _PART.c.attempt_id == bindparam("of_attempt")

@@ -265,6 +265,7 @@ def marks(session: Session) -> Marks:
         DeviceRow.kind,
         DeviceRow.type,
         DeviceRow.memory_bytes,
+        DeviceRow.free_since,
     )
     held = select(*device, DeviceRow.present, AssignmentRow.job_id).outerjoin(
         AssignmentRow, AssignmentRow.id == DeviceRow.assignment_id

@@ -276,6 +276,8 @@ class DeviceRow(JobsBase):
         Id, ForeignKey("assignments.id", ondelete="SET NULL")
     )
     """Assignment that holds it; NULL if it is free."""
+    free_since: Mapped[float | None]
+    """Time of the last release; NULL before the first one."""
 
     assignment: Mapped[AssignmentRow | None] = relationship(lazy="raise", viewonly=True)
 

@@ -8,6 +8,7 @@ from datetime import datetime
 import pytest
 
 from lockstep.broker.messages import WakeScheduler
+from lockstep.domain.life.outcomes import Reason
 from lockstep.storage.attempts import nodes
 from tests.api.conftest import SCRIPT, Api, problem
 from tests.storage import scenes
@@ -40,6 +41,25 @@ def test_a_drain_has_a_reason_and_a_person_until_the_node_is_resumed(api: Api) -
         assert (node["since"] is None) is (node["drained_by"] is None) is (change == "resume")
     refused = api.http.post("/v1/nodes/n1/drain", params={"reason": "x" * 201})
     problem(refused, 422, "invalid")
+
+
+def test_a_free_device_has_the_time_since_which_no_job_holds_it(api: Api) -> None:
+    def since() -> list[str | None]:
+        [node] = api.http.get("/v1/nodes").json()["items"]
+        return [device["free_since"] for device in node["devices"]]
+
+    claim = scenes.run(api.database)
+    tag = api.http.get("/v1/nodes").headers["ETag"]
+    assert since() == [None] * 4
+    scenes.end(api.database, claim, Reason.SUCCEEDED)
+    assert since() == [None] * 4
+    scenes.release(api.database, claim)
+    *used, third, fourth = since()
+    assert (third, fourth) == (None, None)
+    for each in used:
+        assert each is not None
+        assert abs(datetime.fromisoformat(each).timestamp() - time.time()) < 60
+    assert api.http.get("/v1/nodes", headers={"If-None-Match": tag}).status_code == 200
 
 
 def test_a_quarantined_node_has_a_reason_until_it_is_resumed(api: Api) -> None:

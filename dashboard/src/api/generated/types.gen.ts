@@ -459,6 +459,12 @@ export type DeviceView = {
      * True if a job holds it.
      */
     held?: boolean;
+    /**
+     * Free Since
+     *
+     * Time since which no job holds it; null for one that no job has held.
+     */
+    free_since?: string | null;
 };
 
 /**

@@ -71,7 +71,10 @@ it("shows what a node offers", async () => {
 });
 
 it("shows each device at its place, with its holder and what is used of it", async () => {
-  const requests = serve(answer([node("ready")]));
+  const ready = node("ready");
+  const since = new Date(Date.now() - 7_200_000).toISOString();
+  const devices = ready.devices.map((device) => ({ ...device, free_since: device.job_id === null ? since : null }));
+  const requests = serve(answer([{ ...ready, devices }]));
   open("/cluster", ClusterPage);
   await screen.findByText("93 % GPU");
   const found = await rows();
@@ -81,7 +84,7 @@ it("shows each device at its place, with its holder and what is used of it", asy
       .getByRole("link", { name: "gpt" })
       .getAttribute("href"),
   ).toBe("/jobs/a");
-  expect(found[1]?.textContent).toContain("free");
+  expect(found[1]?.textContent).toMatch(/^1freefor 2 h/);
   expect(found[2]?.textContent).toContain("2 % GPU");
   expect(requests.map((asked) => asked.path).sort()).toEqual(["/v1/jobs", "/v1/nodes", "/v1/series", "/v1/session"]);
 });

@@ -26,8 +26,15 @@ export function DeviceRow({ device, job, rank, use, now, isOpen, isLit, light }:
     return (
       <tr data-free={!held || undefined}>
         <th scope="row">{index}</th>
-        <td className={classes.free} colSpan={6}>
+        <td className={classes.free} colSpan={5}>
           {held ? "a job of another project" : isOpen ? "free" : "held by no job"}
+        </td>
+        <td data-name="Idle since" className={classes.free}>
+          {device.free_since == null ? null : (
+            <time dateTime={device.free_since} title={`Free since ${moment(device.free_since)}`}>
+              for {duration(Math.max(0, now - Date.parse(device.free_since)) / 1_000)}
+            </time>
+          )}
         </td>
       </tr>
     );
