@@ -12,9 +12,9 @@ import { ALL_MAX, allJobs } from "../useJobs";
 import { filterWords, type JobsView } from "../view";
 import classes from "./ActionBar.module.css";
 import { type ActionWords, CANCEL, DELETE, isWhole, LABEL } from "./actions";
-import { EachDialog } from "./EachDialog";
 import type { Selection } from "./useSelection";
 
+const EachDialog = lazy(async () => ({ default: (await import("./EachDialog")).EachDialog }));
 const LabelsDialog = lazy(async () => ({ default: (await import("./LabelsDialog")).LabelsDialog }));
 
 const ACTIONS = [CANCEL, DELETE, LABEL];
@@ -62,10 +62,9 @@ export function ActionBar({ view, selection, total }: ActionBarProps) {
 }
 
 function Question({ action, ...asking }: Asking & { close: (wereAsked: boolean) => void }) {
-  if (isWhole(action)) return <EachDialog {...asking} action={action} />;
   return (
     <Suspense fallback={null}>
-      <LabelsDialog {...asking} />
+      {isWhole(action) ? <EachDialog {...asking} action={action} /> : <LabelsDialog {...asking} />}
     </Suspense>
   );
 }

@@ -1,10 +1,10 @@
 /** Gives labels to the selected jobs, and removes some that they have. */
 import { useState } from "react";
-import type { ListedJob } from "@/api/generated";
+import { type JobView, type ListedJob, markJob } from "@/api/generated";
 import { Checkbox, Textarea } from "@/components/mantine";
 import { counted } from "@/lib/resources";
-import { labelsIn } from "../table/words";
-import { labelling } from "./actions";
+import { labelsIn, labelsText } from "../table/label-text";
+import { type Action, LABEL } from "./actions";
 import { EachDialog } from "./EachDialog";
 import classes from "./LabelsDialog.module.css";
 
@@ -74,4 +74,13 @@ function Present({ jobs, removed, toggle }: PresentProps) {
       })}
     </fieldset>
   );
+}
+
+/** The action that gives jobs these labels; null removes one. */
+function labelling(labels: Record<string, string | null>): Action {
+  const ask = async ({ id }: JobView) => {
+    const { data: after } = await markJob({ path: { reference: id }, body: { labels }, throwOnError: true });
+    return labelsText(after.labels).replaceAll("\n", ", ") || "no labels";
+  };
+  return { ...LABEL, ask };
 }

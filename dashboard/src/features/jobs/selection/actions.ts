@@ -1,8 +1,7 @@
 /** What is done to several jobs: each is asked for by itself, one after the other, and each answer is kept in words. */
 import type { QueryClient } from "@tanstack/react-query";
-import { cancelJob, deleteJob, type JobView, markJob } from "@/api/generated";
+import { cancelJob, deleteJob, type JobView } from "@/api/generated";
 import { hasEnded } from "@/lib/ended";
-import { labelsText } from "../table/words";
 
 export interface ActionWords {
   verb: string;
@@ -65,15 +64,6 @@ export const LABEL: ActionWords = {
 /** False for an action that asks for more first. */
 export function isWhole(action: ActionWords): action is Action {
   return "ask" in action;
-}
-
-/** The action that gives jobs these labels; null removes one. */
-export function labelling(labels: Record<string, string | null>): Action {
-  const ask = async ({ id }: JobView) => {
-    const { data: after } = await markJob({ path: { reference: id }, body: { labels }, throwOnError: true });
-    return labelsText(after.labels).replaceAll("\n", ", ") || "no labels";
-  };
-  return { ...LABEL, ask };
 }
 
 export interface Answer {

@@ -3,9 +3,9 @@ import { type FormEvent, useState } from "react";
 import type { ListedJob } from "@/api/generated";
 import type { Opened } from "@/components/Opener";
 import { PopoverOf } from "@/components/PopoverOf";
+import { labelChanges, labelsText } from "./label-text";
 import classes from "./MarksForm.module.css";
 import { useMark } from "./useMark";
-import { labelChanges, labelsText } from "./words";
 
 /** The service's own bound. */
 const NOTE_CHARS_MAX = 2_000;

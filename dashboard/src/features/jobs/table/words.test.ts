@@ -1,19 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { AttemptView, BatchPlan, Outcome, Progress } from "@/api/generated";
 import { aJob } from "@/testing/jobs";
-import {
-  gpusOf,
-  labelChanges,
-  labelsText,
-  leftWords,
-  mishap,
-  planInShort,
-  progressWords,
-  ranFor,
-  reached,
-  span,
-  statesInWords,
-} from "./words";
+import { gpusOf, leftWords, mishap, planInShort, progressWords, ranFor, reached, span, statesInWords } from "./words";
 
 describe("the plan in short", () => {
   const plan = (batch: number, ranks: number, micro: number | null, steps: number | null): BatchPlan => ({
@@ -123,13 +111,6 @@ it.each([
 
 it("says states in words, and leaves out those without jobs", () => {
   expect(statesInWords({ running: 1_200, failed: 0, queued: 2 })).toBe("2 queued, 1,200 running");
-});
-
-it("edits labels as lines, and asks for what has changed alone", () => {
-  const labels = { team: "vision", mix: "", old: "a=b" };
-  expect(labelsText(labels)).toBe("team=vision\nmix\nold=a=b");
-  expect(labelChanges(labels, labelsText(labels))).toEqual({});
-  expect(labelChanges(labels, " team = nlp \n\nmix\nnew")).toEqual({ old: null, team: "nlp", new: "" });
 });
 
 describe("a mishap", () => {
