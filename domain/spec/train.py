@@ -219,6 +219,14 @@ class Train(Section):
         foreign = isinstance(optimizer, OptimizerClass) and not optimizer.is_from_torch
         return foreign or tasks.is_own_task(self.task)
 
+    @property
+    def blocks(self) -> int | None:
+        """Blocks of the model, if this section names them."""
+        if tasks.is_own_task(self.task):
+            return None
+        args = tasks.parse_args(self.task, self.task_args)
+        return args.layers if isinstance(args, tasks.CausalLMArgs) else None
+
     @model_validator(mode="after")
     def _task_exists(self) -> Self:
         if tasks.is_own_task(self.task):

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import BaseModel, Field, computed_field
 
-from lockstep.domain.spec import tasks
 from lockstep.domain.spec.batch import accumulation_steps, ceil_div
 from lockstep.domain.training.memory import MemoryForecast
 from lockstep.domain.training.pipeline import BUBBLE_MAX, bubble, enough
@@ -213,11 +212,8 @@ def plan_of(spec: JobSpec, world_size: int | None = None) -> BatchPlan | None:
 
 def _blocks(train: Train) -> tuple[int, ...] | None:
     """Return the blocks of each stage of a task that the spec describes."""
-    stages = train.parallel.stages
-    if stages == 1 or tasks.is_own_task(train.task):
-        return None
-    args = tasks.parse_args(train.task, train.task_args)
-    return blocks_of_stages(args.layers, stages) if isinstance(args, tasks.CausalLMArgs) else None
+    stages, blocks = train.parallel.stages, train.blocks
+    return None if stages == 1 or blocks is None else blocks_of_stages(blocks, stages)
 
 
 def blocks_of_stages(blocks: int, stages: int) -> tuple[int, ...]:

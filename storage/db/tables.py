@@ -8,9 +8,8 @@ states that are words from ``domain.life.lifecycle``.
 JSON columns are ``JSON``, not ``JSONB``: no statement searches in them, and JSONB would reorder
 the submitted document and refuse the escape ``\u0000`` in it.
 
-Not here: points and lines (``storage.db.series_tables``), people, projects and the ledger
-(``storage.db.people_tables``), files (``storage.db.file_tables``), labels and settings
-(``storage.db.listing_tables``), statements (a module per noun).
+Not here: points and lines (``series_tables``), people, projects and the ledger
+(``people_tables``), files (``file_tables``), labels and settings (``listing_tables``), statements.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ KINDS: dict[str, Kind] = {
         r"""|\b(FSDP|Zero1|DiLoCo)\b""",
         {
             "domain/training/scaling.py": "advises one in a message",
-            "engine/memory/forecast.py": "runs fsdp beside ranks that do not exist",
+            "engine/memory/sharing.py": "runs fsdp beside ranks that do not exist",
             "engine/memory/tensors.py": "names torch's operations and classes",
             "engine/state/forms.py": "undoes torch's renaming of classes",
             "engine/strategies/block_order.py": "is a part of fsdp",

@@ -106,10 +106,9 @@ function memoryFacts({ plan }: JobView): Fact[] {
   const memory = plan?.memory;
   if (memory == null) return [];
   const parts = MEMORY_PARTS.map((part): Fact => [part.charAt(0).toUpperCase() + part.slice(1), bytes(memory[part])]);
-  const stages = (memory.stages ?? []).map(({ blocks, peak }, stage): Fact => [
-    `Stage ${stage}, ${blocks} ${blocks === 1 ? "block" : "blocks"}`,
-    bytes(peak),
-  ]);
+  const stages = (memory.stages ?? []).map(
+    ({ blocks, peak }, stage): Fact => [`Stage ${stage}, ${blocks} ${blocks === 1 ? "block" : "blocks"}`, bytes(peak)],
+  );
   return [...parts, ["At the fullest moment", bytes(memory.peak)], ...stages];
 }
 
