@@ -258,6 +258,7 @@ class Served:
         # It finds a mesh by its ranks: that of this case, whose groups are gone.
         _clear_sharding_prop_cache()
         gc.collect()  # A group lives as long as a wrapper of DDP that has it.
+        gc.freeze()  # Caches grow: the next collection would look at all of them again.
 
 
 _RUN = """
