@@ -188,6 +188,7 @@ def serve(address: str, rank: int, store: str, count: int) -> None:
     import torch.distributed as dist
 
     faulthandler.register(signal.SIGUSR1, file=sys.stdout)
+    share_gloo()
     dist.init_process_group("gloo", store=dist.FileStore(store, count), rank=rank, world_size=count)
     served = Served(rank)
     with Client(address, family="AF_UNIX") as connection:
@@ -204,12 +205,28 @@ def serve(address: str, rank: int, store: str, count: int) -> None:
     os._exit(0)
 
 
+def share_gloo() -> None:
+    """Let all groups of this process use one device of Gloo, as Gloo's own interface allows: torch
+    makes one for each, with a thread that wakes a hundred times a second."""
+    from torch.distributed import distributed_c10d
+
+    gloo: Any = distributed_c10d.ProcessGroupGloo
+    device = gloo.create_default_device()
+
+    class Sharing(gloo):  # type: ignore[misc] # of a class that is found late
+        def __init__(self, store: Any, rank: int, size: int, timeout: Any):
+            options = gloo._Options()
+            options._devices, options._timeout = [device], timeout
+            super().__init__(store, rank, size, options)
+
+    distributed_c10d.ProcessGroupGloo = Sharing  # type: ignore[misc] # for the groups made later
+
+
 class Served:
     """One rank of a pool, with the groups that it keeps.
 
-    Each group has a thread of Gloo that wakes a hundred times a second, and a thousand of them take
-    a core from all tests. So a group is made for the first case that needs it, and those of a case
-    are gone after it.
+    A group has threads and connections, so it is made for the first case that needs it, and those
+    of a case are gone after it.
     """
 
     def __init__(self, rank: int):
