@@ -21,6 +21,7 @@ from tests.engine.spool import events, records
 from tests.engine.start_cases import Line, train
 
 SIZE = 12
+SPARE = 4  # Rows after the last item: a moved position still finds a whole row.
 WORKERS = {"loader": {"workers": 2}}
 
 
@@ -29,7 +30,8 @@ class Rows(Dataset[Any]):
 
     def __init__(self, path: Path):
         self.path = path
-        path.write_bytes(struct.pack(f"{3 * SIZE}d", *(n / SIZE for n in range(3 * SIZE))))
+        count = 3 * (SIZE + SPARE)
+        path.write_bytes(struct.pack(f"{count}d", *(n / SIZE for n in range(count))))
 
     def __len__(self) -> int:
         return SIZE
