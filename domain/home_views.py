@@ -92,7 +92,7 @@ class HomeJobs(View):
     failed: int
     """In the last 24 hours, at most 20."""
     first: list[JobView]
-    """At most five: those that run, wait or are paused, then the newest that have ended."""
+    """At most five: those that run, those that are paused, then the newest that have ended."""
     waiting: list[JobView]
     """At most seven that wait, in the order of their places."""
 

@@ -17,8 +17,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import subprocess
-import sys
 import threading
 import time
 from collections import OrderedDict
@@ -27,17 +25,12 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYetError
 from typing import Any, Final, NamedTuple, Protocol
 
-from lockstep.domain.kinds.devices import HIDDEN
 from lockstep.domain.rights import Within
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.spec.train import Train
+from lockstep.domain.training.forecast_process import ForecastProcess
 from lockstep.domain.training.memory import MemoryForecast, PlannedMemory
-from lockstep.domain.training.predicted import (
-    DEADLINE_SECONDS,
-    ForecastAnswer,
-    ForecastRequest,
-    answer_of,
-)
+from lockstep.domain.training.predicted import ForecastAnswer, ForecastRequest
 from lockstep.storage.attempts import memories
 from lockstep.storage.attempts.memories import Capacity
 from lockstep.storage.db.database import Database
@@ -262,49 +255,12 @@ def app_state() -> Compute | None:
 
     torch is searched for but not imported.
     """
-    return ForecastProcess() if importlib.util.find_spec("torch") is not None else None
-
-
-class ForecastProcess:
-    """Computation of forecasts in a subprocess."""
-
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def __call__(self, request: ForecastRequest) -> ForecastAnswer:
-        """Return the answer of the subprocess, or the reason why there is no forecast."""
-        # The subprocess gets none of the service's settings and secrets.
-        environment = {
-            name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")
-        }
-        try:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "lockstep.engine.memory.job_forecast", str(os.getpid())],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env=environment | HIDDEN | {"OMP_NUM_THREADS": "1"},
-            )
-        except OSError as error:
-            return ForecastAnswer(why=f"its process could not be started: {error}")
-        with process:
-            self._process = process
-            try:
-                output, _ = process.communicate(
-                    request.model_dump_json().encode(), timeout=DEADLINE_SECONDS
-                )
-            except subprocess.TimeoutExpired:
-                process.kill()
-                return ForecastAnswer(why=f"it took longer than {DEADLINE_SECONDS:.0f} s")
-            finally:
-                self._process = None
-        return answer_of(request, output, process.returncode)
-
-    def close(self) -> None:
-        """Kill the subprocess, which would delay the exit of this program."""
-        process = self._process
-        if process is not None:
-            process.kill()
+    if importlib.util.find_spec("torch") is None:
+        return None
+    # The subprocess gets none of the service's settings and secrets.
+    return ForecastProcess(
+        {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")}
+    )
 
 
 def _of_device(device: Capacity | None, train: Train) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Memory forecast of a job that has not run: request and answer of the process.
 
 Not here: the contents of a forecast and their display (``domain.training.memory``), the process
-(``engine.memory.job_forecast``).
+(``domain.training.forecast_process``).
 """
 
 from __future__ import annotations

@@ -2,12 +2,14 @@
 
     python -m lockstep.engine.memory.job_forecast PARENT < request.json > answer.json
 
-The api starts it for built-in tasks and the command line for a user's own task, so neither imports
-torch. The sample of a built-in task is generated from its arguments; no dataset and no weights are
-read. Any other task supplies its first sample. The process ends with its parent.
+The api starts it for built-in tasks, the command line for a user's own task (neither imports
+torch), and a run for ``micro_size: auto`` of a pipeline. The sample of a built-in task is generated
+from its arguments; no dataset and no weights are read. Any other task supplies its first sample.
+The process ends with its parent.
 
-Not here: the forecast (``engine.memory.forecast``), its callers (``api.jobs.forecasts``,
-``client.forecasts``), the format of request and answer (``domain.training.predicted``).
+Not here: the forecast (``engine.memory.forecast``), its start
+(``domain.training.forecast_process``), the format of request and answer
+(``domain.training.predicted``).
 """
 
 from __future__ import annotations

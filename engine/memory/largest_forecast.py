@@ -2,24 +2,16 @@
 
 The forecast runs in a process of its own: it calls the user's code with tensors without values.
 
-Not here: the computation (``engine.memory.job_forecast``), the choice (``engine.memory.auto``).
+Not here: its process (``domain.training.forecast_process``), the choice (``engine.memory.auto``).
 """
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-from lockstep.domain.kinds.devices import HIDDEN
 from lockstep.domain.spec.train import Train
-from lockstep.domain.training.predicted import (
-    DEADLINE_SECONDS,
-    ForecastAnswer,
-    ForecastRequest,
-    answer_of,
-)
+from lockstep.domain.training.forecast_process import ForecastProcess
+from lockstep.domain.training.predicted import ForecastAnswer, ForecastRequest
 from lockstep.engine.runtime.errors import BadSpecError
 from lockstep.engine.runtime.ranks import Ranks
 
@@ -40,7 +32,7 @@ def largest_forecast(train: Train, code: Path | None, ranks: Ranks, limit_bytes:
         available_bytes=max(0, int(limit_bytes)),
         code=None if code is None else str(code),
     )
-    found = ranks.from_first(_computed(request) if ranks.first else None)
+    found = ranks.from_first(ForecastProcess()(request).model_dump_json() if ranks.first else None)
     assert found is not None
     answer = ForecastAnswer.model_validate_json(found)
     if answer.micro_batch_size_max is None:
@@ -49,20 +41,3 @@ def largest_forecast(train: Train, code: Path | None, ranks: Ranks, limit_bytes:
             f"there is none: {answer.why}; set the samples of a micro-batch, such as micro_size: 8"
         )
     return answer.micro_batch_size_max
-
-
-def _computed(request: ForecastRequest) -> str:
-    try:
-        ended = subprocess.run(
-            [sys.executable, "-m", "lockstep.engine.memory.job_forecast", str(os.getpid())],
-            input=request.model_dump_json().encode(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=os.environ | HIDDEN | {"OMP_NUM_THREADS": "1"},
-            timeout=DEADLINE_SECONDS,
-            check=False,
-        )
-        answer = answer_of(request, ended.stdout, ended.returncode)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        answer = ForecastAnswer(why=f"its process failed: {error}")
-    return answer.model_dump_json()

@@ -11,24 +11,16 @@ Not here: the forecast itself (``engine.memory``), and the service's own (``api.
 from __future__ import annotations
 
 import importlib.util
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from lockstep.domain.kinds.devices import HIDDEN
 from lockstep.domain.spec import tasks
 from lockstep.domain.spec.train import Train
+from lockstep.domain.training.forecast_process import ForecastProcess
 from lockstep.domain.training.memory import PlannedMemory
-from lockstep.domain.training.predicted import (
-    DEADLINE_SECONDS,
-    ForecastAnswer,
-    ForecastRequest,
-    answer_of,
-)
+from lockstep.domain.training.predicted import ForecastRequest
 from lockstep.domain.views import PlanView
 
 ASK_SECONDS: Final = 300.0
@@ -88,7 +80,7 @@ def with_code(answer: PlanView, code: Path | None) -> PlanView:
         available_bytes=available,
         code=str(code.resolve()) if code is not None else None,
     )
-    found = _computed(request)
+    found = ForecastProcess()(request)
     if found.forecast is None:
         # The service's forecast from history is the fallback.
         new = (
@@ -108,21 +100,3 @@ def with_code(answer: PlanView, code: Path | None) -> PlanView:
             headroom=memory.headroom,
         )
     return answer.model_copy(update={"memory": new})
-
-
-def _computed(request: ForecastRequest) -> ForecastAnswer:
-    try:
-        ended = subprocess.run(
-            [sys.executable, "-m", "lockstep.engine.memory.job_forecast", str(os.getpid())],
-            input=request.model_dump_json().encode(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=os.environ | HIDDEN,
-            timeout=DEADLINE_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return ForecastAnswer(why=f"it took longer than {DEADLINE_SECONDS:.0f} s")
-    except OSError as error:
-        return ForecastAnswer(why=f"its process could not be started: {error}")
-    return answer_of(request, ended.stdout, ended.returncode)

@@ -20,7 +20,7 @@ FIRST_MAX: Final = 5
 WAITING_MAX: Final = 7
 FAILED_MAX: Final = 20
 FAILED_SECONDS: Final = 86_400.0
-_ORDER: Final = {JobState.QUEUED: 1, JobState.PAUSED: 2}
+_ORDER: Final = {JobState.PAUSED: 1}
 """Behind those that run."""
 
 
@@ -47,7 +47,7 @@ def read(connection: Connection, owner: str, *, among: Within) -> OwnJobs:
     of_owner = _statements(among)
     rows = list(connection.execute(of_owner.live, {"owner": owner}))
     waiting = [row.id for row in rows if row.state is JobState.QUEUED]
-    first = [row.id for row in rows[:FIRST_MAX]]
+    first = [row.id for row in rows if row.state is not JobState.QUEUED][:FIRST_MAX]
     if len(first) < FIRST_MAX:
         ended = connection.scalars(of_owner.ended, {"owner": owner})
         first += list(ended)[: FIRST_MAX - len(first)]

@@ -588,7 +588,7 @@ export type HomeJobs = {
     /**
      * First
      *
-     * At most five: those that run, wait or are paused, then the newest that have ended.
+     * At most five: those that run, those that are paused, then the newest that have ended.
      */
     first: Array<JobView>;
     /**
@@ -4035,7 +4035,7 @@ export type HomeJobsWritable = {
     /**
      * First
      *
-     * At most five: those that run, wait or are paused, then the newest that have ended.
+     * At most five: those that run, those that are paused, then the newest that have ended.
      */
     first: Array<JobViewWritable>;
     /**

@@ -1,7 +1,7 @@
-/** The scatter as a drawing: the arrow keys and the pointer read its points, Enter and a press open the run. */
+/** The scatter as a drawing: arrow keys, pointer and a tap read its points; Enter, a click and a second tap open the run. */
 import { useElementSize } from "@mantine/hooks";
 import { useNavigate } from "@tanstack/react-router";
-import { type KeyboardEvent, type PointerEvent, useState } from "react";
+import { type KeyboardEvent, type PointerEvent, useRef, useState } from "react";
 import { number } from "@/lib/format";
 import { BASELINE, colourName, GREY } from "@/lib/palette";
 import { counted } from "@/lib/resources";
@@ -27,6 +27,8 @@ export function ScatterCard({ scatter, slots, hot, onHot }: ScatterCardProps) {
   const { ref, width } = useElementSize();
   const navigate = useNavigate();
   const [read, setRead] = useState<string | null>(null);
+  /** False for the tap that reads a point: a finger cannot hover. */
+  const opens = useRef(true);
   const { dots, x, y, left } = scatter;
   const placeX = (value: number) => EDGE.left + shareOn(x, value) * (width - EDGE.left - EDGE.right);
   const placeY = (value: number) => EDGE.top + (1 - shareOn(y, value)) * (HEIGHT - EDGE.top - EDGE.bottom);
@@ -52,12 +54,17 @@ export function ScatterCard({ scatter, slots, hot, onHot }: ScatterCardProps) {
     // The keys of the page mean something else.
     event.stopPropagation();
   };
-  const onPointerMove = (event: PointerEvent) => {
+  const nearestTo = (event: PointerEvent): Dot | undefined => {
     const box = event.currentTarget.getBoundingClientRect();
     const far = ({ x: dotX, y: dotY }: Dot) =>
       Math.hypot(placeX(dotX) - event.clientX + box.left, placeY(dotY) - event.clientY + box.top);
     const nearest = [...dots].sort((a, b) => far(a) - far(b))[0];
-    go(nearest !== undefined && far(nearest) <= NEAR ? nearest : undefined);
+    return nearest !== undefined && far(nearest) <= NEAR ? nearest : undefined;
+  };
+  const onPointerDown = (event: PointerEvent) => {
+    const found = nearestTo(event);
+    opens.current = event.pointerType === "mouse" || (found !== undefined && found.run.job.id === read);
+    go(found);
   };
   return (
     <section className={classes.card} aria-label="Scatter">
@@ -73,11 +80,11 @@ export function ScatterCard({ scatter, slots, hot, onHot }: ScatterCardProps) {
         aria-label={`Read ${counted(dots.length, "run")} by arrow keys`}
         data-at-run={marked === undefined ? undefined : true}
         onKeyDown={onKeyDown}
-        onPointerMove={onPointerMove}
-        onPointerDown={onPointerMove}
-        onPointerLeave={() => go(undefined)}
+        onPointerMove={(event) => go(nearestTo(event))}
+        onPointerDown={onPointerDown}
+        onPointerLeave={({ pointerType }) => pointerType === "mouse" && go(undefined)}
         onBlur={() => go(undefined)}
-        onClick={open}
+        onClick={() => opens.current && open()}
       >
         <svg width={width} height={HEIGHT} aria-hidden="true">
           <Axes x={x} y={y} width={width} placeX={placeX} placeY={placeY} />

@@ -27,7 +27,7 @@ const TEAM: HomeView = {
     { project: "nlp", in_use: 13, idle: 1, entitled: null, queued: 9, people: [] },
   ],
   others: 7,
-  jobs: { running: 1, queued: 9, failed: 0, first: [aJob({ id: "1" }), WAITS], waiting: [WAITS] },
+  jobs: { running: 1, queued: 9, failed: 0, first: [aJob({ id: "1" })], waiting: [WAITS] },
   attention: ["a", "b", "c", "d", "e"].map(node),
 };
 
@@ -42,7 +42,7 @@ afterEach(() => vi.unstubAllGlobals());
 it("shows a team its jobs, notices, projects and starts, with one request", async () => {
   const requests = show(TEAM, false);
   const mine = within(await screen.findByRole("region", { name: "My jobs" }));
-  expect(mine.getAllByRole("listitem")).toHaveLength(2);
+  expect(mine.getAllByRole("listitem")).toHaveLength(1);
   expect(mine.getByRole("link", { name: "All of my jobs" }).getAttribute("href")).toBe("/jobs?owner=ada");
   const notices = within(screen.getByRole("region", { name: "Needs attention" }));
   expect(notices.getAllByRole("listitem")).toHaveLength(3);
@@ -72,6 +72,12 @@ it("shows a team its jobs, notices, projects and starts, with one request", asyn
     "36 devices on 5 nodes",
   ]);
   expect(requests.map(({ path }) => path).sort()).toEqual(["/v1/home", "/v1/session"]);
+});
+
+it("says that jobs wait where none of them has started", async () => {
+  show({ ...TEAM, jobs: { ...TEAM.jobs, first: [] } }, false);
+  const mine = within(await screen.findByRole("region", { name: "My jobs" }));
+  expect(mine.getByText("None of your jobs has started yet.")).toBeTruthy();
 });
 
 it("is small for one person on one machine: templates and commands, no people and no zeros", async () => {

@@ -1,4 +1,4 @@
-/** The own jobs: those that run, those that wait, then the newest that have ended. */
+/** The own jobs: those that run, those that are paused, then the newest that have ended. */
 import { Link } from "@tanstack/react-router";
 import type { HomeJobs, JobView } from "@/api/generated";
 import { useClock } from "@/components/Clock";
@@ -21,7 +21,9 @@ export function MyJobs({ jobs, owner }: { jobs: HomeJobs; owner: string | undefi
         </Link>
       </div>
       {jobs.first.length === 0 ? (
-        <p className={classes.none}>You have no jobs yet.</p>
+        <p className={classes.none}>
+          {jobs.queued === 0 ? "You have no jobs yet." : "None of your jobs has started yet."}
+        </p>
       ) : (
         <ul className={classes.rows}>
           {jobs.first.map((job) => (
