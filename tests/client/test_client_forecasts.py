@@ -106,5 +106,5 @@ def test_code_without_forecast_has_a_reason_and_history_remains(tmp_path: Path) 
 def test_a_forecast_of_the_service_is_not_computed_again(
     memory: PlannedMemory | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(forecasts, "_computed", lambda _: pytest.fail("it was"))
+    monkeypatch.setattr(forecasts, "ForecastProcess", lambda: pytest.fail("it was"))
     assert forecasts.with_code(view(memory), tmp_path).memory == memory

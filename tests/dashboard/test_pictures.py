@@ -13,14 +13,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.dashboard import pictures
-from tests.dashboard.browser import EVERY_RULE, NARROW, WIDE, Scheme, violations
+from tests.dashboard.browser import NARROW, WIDE, Scheme, violations
 from tests.dashboard.conftest import Seeded
 from tests.dashboard.pictures import DRAWN_BY, FOLDER, FONTS_LOADED, SIZES, Pixels
 from tests.dashboard.site import MOMENT, TOKENS
@@ -58,11 +58,6 @@ DIFFERENT_MAX: Final = 0.001
 SETTLING_SECONDS: Final = 20.0
 WRITES: Final = "LOCKSTEP_WRITE_PICTURES" in os.environ
 SCHEMES: Final[tuple[Scheme, ...]] = ("light", "dark")
-RULES: Final[dict[Scheme, dict[str, Any]]] = {
-    "light": EVERY_RULE,
-    # The others do not depend on colours.
-    "dark": {"runOnly": ["color-contrast", "link-in-text-block"]},
-}
 
 
 @pytest.mark.drill
@@ -76,7 +71,7 @@ def test_a_page_looks_as_in_its_pictures_and_is_accessible(
             found += compared(page, name, (width, height), scheme, tmp_path)
             if width in (NARROW[0], WIDE[0]) and not WRITES:
                 about = f"{name}-{width}-{scheme}: axe: "
-                found += [about + each for each in violations(page, scheme, RULES[scheme])]
+                found += [about + each for each in violations(page, scheme)]
     assert not found, "\n".join(found)
 
 

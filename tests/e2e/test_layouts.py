@@ -21,7 +21,7 @@ from tests.harness.service import (
 
 pytestmark = pytest.mark.e2e
 EXAMPLES = Path(__file__).parents[2] / "examples"
-STEPS = 24
+STEPS = 16
 
 
 def submitted(lockstep: Service, example: str, name: str) -> str:
