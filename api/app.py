@@ -26,6 +26,7 @@ from lockstep.api.http.response_cache import ResponseCache
 from lockstep.api.jobs.estimates import Estimates
 from lockstep.api.jobs.forecasts import Compute, Forecasts
 from lockstep.api.jobs.home import ClusterUse
+from lockstep.api.jobs.known_views import KnownViews
 from lockstep.api.jobs.sharing import Shares
 from lockstep.api.jobs.uploads import Uploads
 from lockstep.api.parts import AppState
@@ -170,6 +171,7 @@ def create_app(
         estimates=Estimates(database, averages),
         forecasts=Forecasts(database, compute_forecast),
         rendered=ResponseCache(),
+        views=KnownViews(database),
         following=following,
         telemetry=telemetry,
         quotas=Quotas(settings.rate_limit_requests, settings.rate_limit_seconds),

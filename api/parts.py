@@ -22,6 +22,7 @@ from lockstep.api.http.response_cache import ResponseCache
 from lockstep.api.jobs.estimates import Estimates
 from lockstep.api.jobs.forecasts import Forecasts
 from lockstep.api.jobs.home import ClusterUse
+from lockstep.api.jobs.known_views import KnownViews
 from lockstep.api.jobs.sharing import Shares
 from lockstep.api.jobs.uploads import Uploads
 from lockstep.api.readiness import Readiness
@@ -46,6 +47,7 @@ class AppState:
     estimates: Estimates
     forecasts: Forecasts
     rendered: ResponseCache
+    views: KnownViews
     following: ChangeStreams
     telemetry: ApiMetrics
     quotas: Quotas

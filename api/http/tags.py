@@ -15,9 +15,18 @@ from lockstep.storage.db.database import Database
 from lockstep.storage.jobs import change_feed, listing
 
 
+def batches_of(database: Database, marks: Sequence[listing.PageMark]) -> dict[str, int]:
+    """Return the number of stored batches of each job that has any."""
+    placed = [mark.id for mark in marks if mark.was_placed]
+    if not placed:
+        return {}
+    with database.look_series() as look:
+        return change_feed.counts(look, placed)
+
+
 def of_jobs(
-    database: Database,
     marks: Sequence[listing.PageMark],
+    batches: Mapping[str, int],
     *facts: object,
     starts: Mapping[str, float],
     among: Within,
@@ -26,9 +35,10 @@ def of_jobs(
 
     Parameters
     ----------
-    database : Database
-    marks : sequence of Mark
+    marks : sequence of PageMark
         Marks of the page's jobs.
+    batches : mapping of job id to int
+        Stored batches of these jobs.
     facts : object
         What the response has beside the jobs.
     starts : mapping of job id to seconds since the epoch
@@ -36,11 +46,6 @@ def of_jobs(
     among : Within
         Projects that the reader may read.
     """
-    placed = [mark.id for mark in marks if mark.was_placed]
-    batches = {}
-    if placed:
-        with database.look_series() as look:
-            batches = change_feed.counts(look, placed)
     lines = [
         (mark.id, mark.version, batches.get(mark.id, 0), starts.get(mark.id)) for mark in marks
     ]

@@ -10,22 +10,27 @@ from typing import NamedTuple
 
 from lockstep.api.http import tags
 from lockstep.api.jobs.estimates import Estimates
+from lockstep.api.jobs.known_views import Marked
 from lockstep.api.jobs.views import job_tag, starts_of
 from lockstep.domain.rights import Within
 from lockstep.storage.attempts import nodes
 from lockstep.storage.db.database import Database
 from lockstep.storage.jobs import change_feed, jobs
-from lockstep.storage.jobs.listing import PageMark
 
 
 class JobVersion(NamedTuple):
     """Version of a job as one reader sees it."""
 
-    id: str
+    job: Marked
     starts: Mapping[str, float]
     """Predicted starts, where known."""
     parts: tuple[object, ...]
     """Parts of its entity tag."""
+
+    @property
+    def id(self) -> str:
+        """Id of the job."""
+        return self.job.mark.id
 
 
 def read(
@@ -53,11 +58,8 @@ def read(
     with database.look_jobs() as look:
         mark = jobs.mark(look, reference, among=among)
         known = nodes.any_ever(look) if mark.is_unseen else None
-    batches = {}
-    if mark.was_placed:
-        with database.look_series() as look:
-            batches = change_feed.counts(look, [mark.id])
-    return _version(estimates, mark, batches.get(mark.id, 0), known, among)
+    batches = tags.batches_of(database, [mark]).get(mark.id, 0)
+    return _version(estimates, Marked(mark, batches), known, among)
 
 
 class FollowedVersion(NamedTuple):
@@ -78,15 +80,14 @@ def followed(
     """
     found = change_feed.of_job(database, reference, among=among)
     known = found.any_node if found.job.is_unseen else None
-    version = _version(estimates, found.job, found.batches, known, among)
+    version = _version(estimates, Marked(found.job, found.batches), known, among)
     parts = (*version.parts, found.newest_event)
     return FollowedVersion(version._replace(parts=parts), found.newest_event)
 
 
-def _version(
-    estimates: Estimates, mark: PageMark, batches: int, known: bool | None, among: Within
-) -> JobVersion:
+def _version(estimates: Estimates, job: Marked, known: bool | None, among: Within) -> JobVersion:
     """``known`` is part of the answer for a job that the scheduler has not examined yet."""
-    starts = starts_of(estimates, [mark])
-    version = job_tag(mark, batches)
-    return JobVersion(mark.id, starts, (*version, known, starts.get(mark.id), *tags.seen_by(among)))
+    starts = starts_of(estimates, [job.mark])
+    version = job_tag(job.mark, job.batches)
+    start = starts.get(job.mark.id)
+    return JobVersion(job, starts, (*version, known, start, *tags.seen_by(among)))

@@ -10,7 +10,8 @@ from fastapi import APIRouter, Request, Response
 from lockstep.api.access import Reads, guarded
 from lockstep.api.http import conditional, tags
 from lockstep.api.jobs import home
-from lockstep.api.jobs.views import job_views, starts_of
+from lockstep.api.jobs.known_views import Marked
+from lockstep.api.jobs.views import starts_of
 from lockstep.api.parts import AppStateDep
 from lockstep.domain.home_views import HomeJobs, HomeView
 from lockstep.storage.jobs import listing, own
@@ -37,14 +38,14 @@ def get_home(request: Request, app_state: AppStateDep, grant: Reads) -> Response
     attention = home.notices(database, cluster, mine.failed, shares, among)
     facts = (grant.actor, mine, cluster, projects, attention)
     starts = starts_of(app_state.estimates, marks)
-    tag = tags.of_jobs(database, marks, *facts, starts=starts, among=among)
+    batches = tags.batches_of(database, marks)
+    tag = tags.of_jobs(marks, batches, *facts, starts=starts, among=among)
     if (same := conditional.unchanged(request, tag)) is not None:
         return same
 
     def answer() -> bytes:
-        with database.read_jobs() as session:
-            rows = listing.rows(session, [mark.id for mark in marks])
-        views = {job.id: job for job in job_views(database, rows, starts, among=among)}
+        marked = [Marked(mark, batches.get(mark.id, 0)) for mark in marks]
+        views = {job.id: job for job in app_state.views.read(marked, starts, among=among)}
         found = HomeView(
             nodes=cluster.nodes,
             devices=home.device_use(cluster),

@@ -13,7 +13,8 @@ from fastapi import APIRouter, Query, Request, Response
 from lockstep.api.access import Reads, guarded
 from lockstep.api.http import conditional, tags
 from lockstep.api.jobs.filters import JobFilter, ProjectPattern
-from lockstep.api.jobs.views import job_views, starts_of
+from lockstep.api.jobs.known_views import Marked
+from lockstep.api.jobs.views import starts_of
 from lockstep.api.parts import AppState, AppStateDep
 from lockstep.domain import limits
 from lockstep.domain.list_views import JobGroup, JobPage, JobTotals, ListedJob
@@ -137,13 +138,13 @@ def _answer(
         with app_state.database.look_jobs() as look:
             known = nodes.any_ever(look)
     starts = starts_of(app_state.estimates, marks)
-    tag = tags.of_jobs(app_state.database, marks, *facts, known, starts=starts, among=among)
+    batches = tags.batches_of(app_state.database, marks)
+    tag = tags.of_jobs(marks, batches, *facts, known, starts=starts, among=among)
     if (same := conditional.unchanged(request, tag)) is not None:
         return same
 
     def answer() -> bytes:
-        with app_state.database.read_jobs() as session:
-            rows = listing.rows(session, [mark.id for mark in marks])
-        return body(job_views(app_state.database, rows, starts, among=among)).encode()
+        jobs = [Marked(mark, batches.get(mark.id, 0)) for mark in marks]
+        return body(app_state.views.read(jobs, starts, among=among)).encode()
 
     return app_state.rendered.answer(request, tag, answer)

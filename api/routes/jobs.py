@@ -25,8 +25,9 @@ from lockstep.api.http.body import Document
 from lockstep.api.http.openapi import SPEC_BODY
 from lockstep.api.http.problems import documented
 from lockstep.api.jobs import placing, submitting, versions
+from lockstep.api.jobs.versions import JobVersion
 from lockstep.api.jobs.views import JobRelations, job_view, job_views
-from lockstep.api.parts import AppStateDep
+from lockstep.api.parts import AppState, AppStateDep
 from lockstep.broker.messages import StopAssignment, WakeScheduler
 from lockstep.domain import limits
 from lockstep.domain.audit import Action
@@ -163,11 +164,23 @@ def get_job(
         return same
 
     def answer() -> bytes:
-        job = grant.find_job(app_state, version.id)
-        (view,) = job_views(app_state.database, [job], version.starts, among=among)
-        return view.model_dump_json().encode()
+        return current_view(app_state, grant, version).model_dump_json().encode()
 
     return app_state.rendered.answer(request, tag, answer)
+
+
+def current_view(app_state: AppState, grant: Grant, version: JobVersion) -> JobView:
+    """Return the view of a job for a reader who got its version.
+
+    Raises
+    ------
+    LockstepError
+        ``not_found`` if it was deleted since.
+    """
+    found = app_state.views.read([version.job], version.starts, among=grant.readable)
+    if not found:
+        raise jobs.no_job(version.id)
+    return found[0]
 
 
 _StopRequest = Callable[..., JobRow]

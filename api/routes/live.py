@@ -19,10 +19,10 @@ from lockstep.api.access import Grant, Reads, guarded
 from lockstep.api.http import conditional
 from lockstep.api.jobs import versions
 from lockstep.api.jobs.versions import JobVersion
-from lockstep.api.jobs.views import event_view, job_views, summary_view
+from lockstep.api.jobs.views import event_view, summary_view
 from lockstep.api.parts import AppState, AppStateDep
 from lockstep.api.routes.history import AttemptsParameter, MaxPointsParameter, drawn, split
-from lockstep.api.routes.jobs import Reference
+from lockstep.api.routes.jobs import Reference, current_view
 from lockstep.domain import limits
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.live_views import JobLiveView
@@ -143,20 +143,20 @@ def _answer(
     newest: int,
 ) -> dict[str, object]:
     # First, so that the points of a job that has ended are all of them.
-    job = grant.find_job(app_state, version.id)
-    (view,) = job_views(app_state.database, [job], version.starts, among=grant.readable)
-    tail = _points(app_state.database, job.id, asked, before)
+    job_id = version.id
+    view = current_view(app_state, grant, version)
+    tail = _points(app_state.database, job_id, asked, before)
     since = None if before is None or tail.complete else before.event_id
-    new = _events(app_state.database, job.id, since, newest, grant.readable)
+    new = _events(app_state.database, job_id, since, newest, grant.readable)
     if new.complete and not tail.complete:
-        tail = _points(app_state.database, job.id, asked, None)
+        tail = _points(app_state.database, job_id, asked, None)
     return {
         "job": view,
-        "summaries": _summaries(app_state.database, job.id) if asked.summaries else None,
+        "summaries": _summaries(app_state.database, job_id) if asked.summaries else None,
         "series": tail.curves,
         "events": new.events,
         "older_events": new.older,
-        "cursor": _LiveCursor(job.id[-tails.JOB_CHARS :], new.until, tail.cursor).written(),
+        "cursor": _LiveCursor(job_id[-tails.JOB_CHARS :], new.until, tail.cursor).written(),
         "complete": tail.complete,
     }
 

@@ -195,15 +195,20 @@ def find(session: Session, reference: str, *, among: Within) -> JobRow:
             next_step="Give more characters of the id; the end is most distinctive.",
         )
     if not found:
-        raise LockstepError(
-            ErrorCode.NOT_FOUND,
-            f"there is no job {reference!r}",
-            next_step=(
-                "List all jobs with: lockstep ps -a. Give an id, a prefix or suffix of one, a "
-                "name, or last."
-            ),
-        )
+        raise no_job(reference)
     return found[0]
+
+
+def no_job(reference: str) -> LockstepError:
+    """Return the refusal of a reference to no job."""
+    return LockstepError(
+        ErrorCode.NOT_FOUND,
+        f"there is no job {reference!r}",
+        next_step=(
+            "List all jobs with: lockstep ps -a. Give an id, a prefix or suffix of one, a name, or "
+            "last."
+        ),
+    )
 
 
 def mark(connection: Connection, reference: str, *, among: Within) -> listing.PageMark:

@@ -89,6 +89,7 @@ class Api:
         """Clear the cached answers, so that the next ones are made from the stored rows."""
         parts: AppState = self.http.app.state.parts  # type: ignore[attr-defined]  # set by the app
         parts.rendered.forget()
+        parts.views.forget()
 
     def register(self, name: str = "node-a", devices: int = 2) -> None:
         with self.database.jobs() as session:
