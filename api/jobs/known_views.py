@@ -1,7 +1,8 @@
 """Views of followed jobs: one is made for each change of a job, for all of its readers.
 
 A list of running jobs changes with each point of each of them, and each open page asks for it. Only
-the jobs that changed since the last answer are read.
+the jobs that changed since the last answer are read, and of a job with new points only its
+progress.
 
 The key is the version of a job, which changes whenever its view may. Waiting jobs are read each
 time: their views also depend on the queue and on the reader.
@@ -15,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from lockstep.api.http.recently_used import RecentlyUsed
-from lockstep.api.jobs.views import NONE, job_views
+from lockstep.api.jobs.views import NONE, JobRelations, job_views, with_progress
 from lockstep.domain.life.lifecycle import JobState
 from lockstep.domain.rights import Within
 from lockstep.domain.views import JobView
@@ -35,9 +36,17 @@ class Marked(NamedTuple):
     """Number of stored batches of its points and log lines."""
 
     @property
-    def key(self) -> tuple[str, int, int]:
+    def key(self) -> tuple[str, int]:
         """Key of the job's view."""
-        return self.mark.id, self.mark.version, self.batches
+        return self.mark.id, self.mark.version
+
+
+class _Known(NamedTuple):
+    """View of a job, and the number of batches that its progress has at least."""
+
+    view: JobView
+    batches: int
+    size: int
 
 
 class KnownViews:
@@ -45,7 +54,7 @@ class KnownViews:
 
     def __init__(self, database: Database, bytes_max: int = BYTES_MAX):
         self._database = database
-        self._views: RecentlyUsed[tuple[str, int, int], JobView] = RecentlyUsed(bytes_max)
+        self._views: RecentlyUsed[tuple[str, int], _Known] = RecentlyUsed(bytes_max)
 
     def read(
         self, jobs: Sequence[Marked], starts: Mapping[str, float] = NONE, *, among: Within
@@ -61,14 +70,15 @@ class KnownViews:
         among : Within
             Projects that the reader may read.
         """
-        known = {job.mark.id: self._views.get(job.key) for job in jobs if not job.mark.is_queued}
-        found = {job_id: view for job_id, view in known.items() if view is not None}
+        found = self._known([job for job in jobs if not job.mark.is_queued])
         missing = [job for job in jobs if job.mark.id not in found]
         if missing:
             with self._database.read_jobs() as session:
                 rows = listing.rows(session, [job.mark.id for job in missing])
             new = {view.id: view for view in job_views(self._database, rows, starts, among=among)}
-            self._keep(missing, new)
+            for job in missing:
+                if not job.mark.is_queued and job.mark.id in new:
+                    self._keep(job, new[job.mark.id])
             found |= new
         return [found[job.mark.id] for job in jobs if job.mark.id in found]
 
@@ -76,9 +86,22 @@ class KnownViews:
         """Remove every view."""
         self._views.forget()
 
-    def _keep(self, jobs: Sequence[Marked], views: Mapping[str, JobView]) -> None:
-        for job in jobs:
-            view = views.get(job.mark.id)
-            # A job may have returned to the queue after its mark was read.
-            if view is not None and not job.mark.is_queued and view.state is not JobState.QUEUED:
-                self._views.keep(job.key, view, len(view.model_dump_json()))
+    def _known(self, jobs: Sequence[Marked]) -> dict[str, JobView]:
+        """Return the views that are known, with their progress as of now."""
+        known = [(job, kept) for job in jobs if (kept := self._views.get(job.key)) is not None]
+        found = {job.mark.id: kept.view for job, kept in known}
+        moved = [(job, kept) for job, kept in known if kept.batches != job.batches]
+        if moved:
+            relations = JobRelations().with_series(
+                self._database, [job.mark.id for job, _ in moved]
+            )
+            for job, kept in moved:
+                view = found[job.mark.id] = with_progress(kept.view, relations)
+                self._views.keep(job.key, _Known(view, job.batches, kept.size), kept.size)
+        return found
+
+    def _keep(self, job: Marked, view: JobView) -> None:
+        """Keep a new view, unless the job returned to the queue after its mark was read."""
+        if view.state is not JobState.QUEUED:
+            size = len(view.model_dump_json())
+            self._views.keep(job.key, _Known(view, job.batches, size), size)

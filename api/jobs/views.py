@@ -9,7 +9,7 @@ Not here: selecting rows (``storage``), handling requests (``api.routes``).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Final, Literal
@@ -89,16 +89,17 @@ class JobRelations:
         with database.read_jobs() as session:
             newest = attempts.newest(session, ids) if ids else {}
             because = waits_because(nodes.largest_ever(session)) if unseen else NOT_LOOKED_AT
-        if not ids:
-            return cls(waits_because=because, starts=starts)
+        found = cls(newest, waits_because=because, starts=starts)
+        return found.with_series(database, ids) if ids else found
+
+    def with_series(self, database: Database, job_ids: Sequence[str]) -> JobRelations:
+        """Return a copy with the rows of the series database of some jobs."""
         with database.read_series() as session:
-            return cls(
-                newest,
-                series.progress(session, ids),
-                series.latest(session, ids),
-                definitions.of_jobs(session, ids),
-                because,
-                starts,
+            return replace(
+                self,
+                progress=series.progress(session, job_ids),
+                latest=series.latest(session, job_ids),
+                definitions=definitions.of_jobs(session, job_ids),
             )
 
 
@@ -157,7 +158,7 @@ def job_view(job: JobRow, relations: JobRelations, mentions: Mentions | None = N
     if job.state is JobState.QUEUED:
         waits = job.wait_reason or relations.waits_because
         waits = waits if mentions is None else mentions.text(waits)
-    return JobView(
+    view = JobView(
         id=job.id,
         name=job.name,
         project=job.project,
@@ -167,7 +168,7 @@ def job_view(job: JobRow, relations: JobRelations, mentions: Mentions | None = N
         spec=job.document,
         plan=plan,
         plan_sentence=None if plan is None else plan.sentence(),
-        progress=_progress(job, plan, relations),
+        progress=None,
         attempt=None if attempt is None else attempt_view(attempt),
         queue=None
         if waits is None or job.wait_position is None
@@ -192,6 +193,12 @@ def job_view(job: JobRow, relations: JobRelations, mentions: Mentions | None = N
         finished_at=moment_or_none(job.finished_at),
         version=job.version,
     )
+    return with_progress(view, relations)
+
+
+def with_progress(view: JobView, relations: JobRelations) -> JobView:
+    """Return a copy with the progress of the job."""
+    return view.model_copy(update={"progress": _progress(view, relations)})
 
 
 def _start(job: JobRow, relations: JobRelations) -> float | None:
@@ -223,11 +230,11 @@ def job_tag(job: JobRow | PageMark, batches: int) -> tuple[object, ...]:
     return job.id[-12:], job.version, batches
 
 
-def _progress(job: JobRow, plan: BatchPlan | None, relations: JobRelations) -> Progress | None:
+def _progress(job: JobView, relations: JobRelations) -> Progress | None:
     row = relations.progress.get(job.id)
     if row is None or not row.attempt:
         return None  # no row, or log lines only
-    latest = relations.latest.get(job.id, {})
+    latest, plan = relations.latest.get(job.id, {}), job.plan
     steps = None if plan is None else plan.steps
     step = max(row.step, _ended_at(job))
     fraction = None if not steps else min(1.0, step / steps)
@@ -269,14 +276,14 @@ def summary_view(figures: SeriesFigures) -> SeriesSummary:
     )
 
 
-def _ended_at(job: JobRow) -> int:
+def _ended_at(job: JobView) -> int:
     """Return the step at which a job succeeded, else 0.
 
     The points of its last steps may be missing after a restored backup.
     """
     if job.state is not JobState.SUCCEEDED or job.outcome is None:
         return 0
-    return Outcome.stored(job.outcome).last_step or 0
+    return job.outcome.last_step or 0
 
 
 def attempt_view(attempt: AttemptRow) -> AttemptView:

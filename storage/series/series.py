@@ -36,7 +36,7 @@ from sqlalchemy.orm import Session
 from lockstep.domain import limits
 from lockstep.domain.training.definitions import SeriesDefinition
 from lockstep.domain.training.metrics import StepValues, jsonable
-from lockstep.storage.db.dialects import for_each, greatest, least, run, table_of, write
+from lockstep.storage.db.dialects import apart, for_each, greatest, least, run, table_of, write
 from lockstep.storage.db.series_tables import (
     ProgressRow,
     SeriesChunkRow,
@@ -342,27 +342,32 @@ _PROGRESS: Final = select(_FURTHEST.c.attempt, _FURTHEST.c.step).where(
 _PROGRESSED: Final = update(_FURTHEST).where(_FURTHEST.c.job_id == bindparam("of_job"))
 
 
+_VALUES: Final = (
+    select(_LATEST.c.job_id, _LATEST.c.name, _LATEST.c.value)
+    .where(_LATEST.c.job_id.in_(bindparam("job_ids", expanding=True)))
+    .where(of_kind(_LATEST.c.name, system=False))
+    .order_by(_LATEST.c.name)
+)
+_PROGRESSES: Final = select(_FURTHEST).where(
+    _FURTHEST.c.job_id.in_(bindparam("job_ids", expanding=True))
+)
+
+
 def latest(session: Session, job_ids: Iterable[str]) -> dict[str, dict[str, float | str]]:
     """The newest value of each of the jobs' own series, as JSON carries it.
 
     A list of jobs has no room for ``system/``.
     """
     found: dict[str, dict[str, float | str]] = {}
-    own = SeriesLatestRow.job_id.in_(list(job_ids)), of_kind(SeriesLatestRow.name, system=False)
-    for row in session.scalars(select(SeriesLatestRow).where(*own).order_by(SeriesLatestRow.name)):
-        found.setdefault(row.job_id, {})[row.name] = jsonable(
-            math.nan if row.value is None else row.value
-        )
+    for job_id, name, value in run(session, _VALUES, {"job_ids": list(job_ids)}):
+        found.setdefault(job_id, {})[name] = jsonable(math.nan if value is None else value)
     return found
 
 
 def progress(session: Session, job_ids: Iterable[str]) -> dict[str, ProgressRow]:
     """Return the progress of each job that has reported any."""
-    statement = select(ProgressRow).where(ProgressRow.job_id.in_(list(job_ids)))
-    return {
-        row.job_id: row
-        for row in session.scalars(statement.execution_options(populate_existing=True))
-    }
+    rows = run(session, _PROGRESSES, {"job_ids": list(job_ids)})
+    return {row.job_id: apart(ProgressRow, row._asdict()) for row in rows}
 
 
 def last_step(session: Session, job_id: str, *, before: int | None = None) -> int | None:

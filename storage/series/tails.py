@@ -14,13 +14,14 @@ import base64
 import struct
 from collections.abc import Collection, Mapping, Sequence
 from hashlib import blake2b
-from typing import Final, NamedTuple, TypedDict
+from typing import Any, Final, NamedTuple, TypedDict
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from lockstep.domain import limits
 from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.storage.db.dialects import run, table_of
 from lockstep.storage.db.series_tables import SeriesLatestRow
 from lockstep.storage.series import series_query
 
@@ -155,15 +156,24 @@ def _hidden(
     }
 
 
+_LATEST: Final = table_of(SeriesLatestRow).c
+_COUNTS: Final = (
+    select(_LATEST.job_id, _LATEST.name, _LATEST.point_count)
+    .where(_LATEST.job_id.in_(bindparam("job_ids", expanding=True)))
+    .order_by(_LATEST.name)
+)
+_COUNTS_OF_NAMES: Final = _COUNTS.where(_LATEST.name.in_(bindparam("names", expanding=True)))
+
+
 def _counts(
     session: Session, job_ids: Sequence[str], names: Collection[str] | None
 ) -> dict[str, dict[str, int]]:
-    columns = SeriesLatestRow.job_id, SeriesLatestRow.name, SeriesLatestRow.point_count
-    statement = select(*columns).where(SeriesLatestRow.job_id.in_(job_ids))
+    asked: dict[str, Any] = {"job_ids": job_ids}
+    statement = _COUNTS
     if names is not None:
-        statement = statement.where(SeriesLatestRow.name.in_(names))
+        statement, asked["names"] = _COUNTS_OF_NAMES, list(names)
     found: dict[str, dict[str, int]] = {job_id: {} for job_id in job_ids}
-    for job_id, name, count in session.execute(statement.order_by(SeriesLatestRow.name)):
+    for job_id, name, count in run(session, statement, asked):
         found[job_id][name] = count
     return found
 
