@@ -4,15 +4,17 @@ A list of running jobs changes with each point of each of them, and each open pa
 the jobs that changed since the last answer are read, and of a job with new points only its
 progress.
 
-The key is the version of a job, which changes whenever its view may. Waiting jobs are read each
-time: their views also depend on the queue and on the reader.
+The key is the version of a job, which changes whenever its view may. Only after a restore of the
+database may a version return with other values, so a view is made again after half a minute.
+Waiting jobs are read each time: their views also depend on the queue and on the reader.
 
 Not here: the views themselves (``api.jobs.views``), versions (``storage.jobs.listing``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from lockstep.api.http.recently_used import RecentlyUsed
@@ -26,6 +28,7 @@ from lockstep.storage.jobs.listing import PageMark
 
 BYTES_MAX: Final = 8 * 2**20
 """Limit of all views together, by the length of their JSON, which is a few kB for most."""
+KEPT_SECONDS: Final = 30.0
 
 
 class Marked(NamedTuple):
@@ -47,13 +50,19 @@ class _Known(NamedTuple):
     view: JobView
     batches: int
     size: int
+    made_at: float
 
 
 class KnownViews:
     """Views of jobs by their versions. Thread-safe."""
 
-    def __init__(self, database: Database, bytes_max: int = BYTES_MAX):
-        self._database = database
+    def __init__(
+        self,
+        database: Database,
+        bytes_max: int = BYTES_MAX,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._database, self._clock = database, clock
         self._views: RecentlyUsed[tuple[str, int], _Known] = RecentlyUsed(bytes_max)
 
     def read(
@@ -88,7 +97,12 @@ class KnownViews:
 
     def _known(self, jobs: Sequence[Marked]) -> dict[str, JobView]:
         """Return the views that are known, with their progress as of now."""
-        known = [(job, kept) for job in jobs if (kept := self._views.get(job.key)) is not None]
+        oldest = self._clock() - KEPT_SECONDS
+        known = [
+            (job, kept)
+            for job in jobs
+            if (kept := self._views.get(job.key)) is not None and kept.made_at >= oldest
+        ]
         found = {job.mark.id: kept.view for job, kept in known}
         moved = [(job, kept) for job, kept in known if kept.batches != job.batches]
         if moved:
@@ -97,11 +111,12 @@ class KnownViews:
             )
             for job, kept in moved:
                 view = found[job.mark.id] = with_progress(kept.view, relations)
-                self._views.keep(job.key, _Known(view, job.batches, kept.size), kept.size)
+                new = kept._replace(view=view, batches=job.batches)
+                self._views.keep(job.key, new, kept.size)
         return found
 
     def _keep(self, job: Marked, view: JobView) -> None:
         """Keep a new view, unless the job returned to the queue after its mark was read."""
         if view.state is not JobState.QUEUED:
             size = len(view.model_dump_json())
-            self._views.keep(job.key, _Known(view, job.batches, size), size)
+            self._views.keep(job.key, _Known(view, job.batches, size, self._clock()), size)
