@@ -14,6 +14,8 @@ from typing import Any, Final
 from lockstep.domain.spec.reading import read_spec
 from lockstep.domain.training.metrics import StepValues
 from lockstep.domain.training.plan import plan_of
+from lockstep.domain.version import VERSION
+from lockstep.storage.attempts import attempts, nodes
 from lockstep.storage.db.database import Database
 from lockstep.storage.jobs import jobs
 from lockstep.storage.series import series, streams
@@ -43,6 +45,7 @@ SERIES: Final = (
 )
 """Ten, as in a run of the engine."""
 RECORDS_AT_ONCE: Final = 2_000
+LEASE_SECONDS: Final = 86_400.0
 
 
 def records(steps: range, names: Sequence[str] = SERIES) -> Iterator[StepValues]:
@@ -68,6 +71,30 @@ def job(database: Database) -> str:
             idempotency=None,
         )
         return row.id
+
+
+def running(database: Database, node: str) -> str:
+    """Create a job that runs on a node of its own, and return its id."""
+    job_id, devices = job(database), (0, 1)
+    with database.jobs() as session:
+        found = [nodes.DeviceInfo(index, "cpu", "cpu") for index in devices]
+        nodes.register(session, node, found, version=VERSION, boot_id=node)
+        placed = attempts.place(session, job_id, [(node, devices)], lease_seconds=LEASE_SECONDS)
+    if placed is None:
+        raise RuntimeError(f"job {job_id} cannot be placed on {node}")
+    with database.jobs() as session:
+        claimed = attempts.claim(
+            session,
+            placed.assignments[0].assignment_id,
+            node,
+            lease_seconds=LEASE_SECONDS,
+            rendezvous_port=29_500,
+        )
+        if claimed is None or not attempts.mark_running(
+            session, claimed.assignment_id, claimed.token
+        ):
+            raise RuntimeError(f"job {job_id} cannot run on {node}")
+    return job_id
 
 
 def opened(database: Database, job_id: str) -> Stream:

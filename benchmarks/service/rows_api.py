@@ -27,7 +27,7 @@ from benchmarks.service.load import (
 )
 from benchmarks.service.ours import api_alone, older_api, wire_to
 from benchmarks.service.peer_mlflow import API, Mlflow
-from benchmarks.service.planting import SPEC, Planter, job
+from benchmarks.service.planting import SPEC, Planter, running
 from benchmarks.service.stores import Urls
 from benchmarks.service.tabs import OPEN_CONNECTIONS, Tabs
 from benchmarks.service.wire import Answer, Wire, median_ms, sender
@@ -190,7 +190,7 @@ def _planted(urls: Urls, stack: ExitStack) -> tuple[list[str], list[Planter]]:
     """Create live jobs with some points; return their ids and their writers."""
     database = Database(*urls)
     stack.callback(database.close)
-    ids = [job(database) for _ in range(LIVE_JOBS)]
+    ids = [running(database, f"node-{number}") for number in range(LIVE_JOBS)]
     planters = [Planter(database, job_id) for job_id in ids]
     for planter in planters:
         planter.append(100)
