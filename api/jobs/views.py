@@ -22,10 +22,9 @@ from lockstep.domain.life.outcomes import Outcome
 from lockstep.domain.queue_views import QueuePlace, TimeLimit
 from lockstep.domain.rights import Within
 from lockstep.domain.scheduling.state import WaitCode
-from lockstep.domain.series_views import SeriesMetadata, SeriesSummary
 from lockstep.domain.training.definitions import SeriesDefinition
 from lockstep.domain.training.plan import BatchPlan
-from lockstep.domain.training.series import DescribedSeries, main_series
+from lockstep.domain.training.series import main_series
 from lockstep.domain.views import (
     AttemptView,
     CheckpointView,
@@ -45,7 +44,6 @@ from lockstep.storage.jobs.marks import labels_of
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.people.limits import LimitSource
 from lockstep.storage.series import definitions, series
-from lockstep.storage.series.figures import SeriesFigures
 from lockstep.storage.series.remaining import THROUGHPUT, seconds_left
 
 NOT_LOOKED_AT: Final = "the scheduler has not processed it yet"
@@ -248,31 +246,6 @@ def _progress(job: JobView, relations: JobRelations) -> Progress | None:
         else None,
         latest=dict(latest),
         main=main_series(latest, relations.definitions.get(job.id, {})),
-    )
-
-
-def metadata_view(series: DescribedSeries) -> SeriesMetadata:
-    """Return the view of a series' metadata."""
-    return SeriesMetadata(name=series.name, group=series.group, **series.metadata._asdict())
-
-
-def summary_view(figures: SeriesFigures) -> SeriesSummary:
-    """Return the view of a series' metadata and figures."""
-    series, last = figures.series, figures.last
-    return SeriesSummary(
-        name=series.name,
-        group=series.group,
-        **series.metadata._asdict(),
-        attempt=last.attempt,
-        last=last.value,
-        last_step=last.step,
-        last_time=last.time,
-        count=figures.count,
-        non_finite=figures.non_finite,
-        min=figures.min,
-        max=figures.max,
-        best=figures.best,
-        best_step=figures.best_step,
     )
 
 

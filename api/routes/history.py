@@ -14,7 +14,8 @@ from pydantic_core import to_json
 
 from lockstep.api.access import Reads, guarded
 from lockstep.api.http import conditional, tags
-from lockstep.api.jobs.views import attempt_view, event_view, job_tag, summary_view
+from lockstep.api.jobs.series_views import summary_view
+from lockstep.api.jobs.views import attempt_view, event_view, job_tag
 from lockstep.api.parts import AppStateDep
 from lockstep.api.routes.jobs import Reference
 from lockstep.domain import limits

@@ -18,8 +18,9 @@ from pydantic import BaseModel, Field, model_validator
 from lockstep.api.access import Grant, Reads, guarded
 from lockstep.api.http import conditional
 from lockstep.api.jobs import versions
+from lockstep.api.jobs.series_views import summary_view
 from lockstep.api.jobs.versions import JobVersion
-from lockstep.api.jobs.views import event_view, summary_view
+from lockstep.api.jobs.views import event_view
 from lockstep.api.parts import AppState, AppStateDep
 from lockstep.api.routes.history import AttemptsParameter, MaxPointsParameter, drawn, split
 from lockstep.api.routes.jobs import Reference, current_view

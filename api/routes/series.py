@@ -19,7 +19,8 @@ from pydantic import BaseModel, Field, StringConstraints, model_validator
 from lockstep.api.access import Reads, guarded
 from lockstep.api.http import conditional
 from lockstep.api.jobs import downloads
-from lockstep.api.jobs.views import job_tag, metadata_view, summary_view
+from lockstep.api.jobs.series_views import metadata_view, summary_view
+from lockstep.api.jobs.views import job_tag
 from lockstep.api.parts import AppStateDep
 from lockstep.api.routes.history import MetricsQuery, PointsQuery, drawn, split
 from lockstep.api.routes.jobs import Reference
