@@ -62,14 +62,17 @@ def test_a_job_that_writes_nothing_asks_the_database_nothing(
 def test_a_file_that_moves_waits_and_holds_back_those_changed_after_it(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rounds, "STILL_SECONDS", 0.3)
-    job.write("first")
-    time.sleep(0.35)
+    still_ns, now = 2_000_000_000, [0]
+    monkeypatch.setattr(rounds, "STILL_SECONDS", still_ns / 1e9)
+    monkeypatch.setattr(time, "time_ns", lambda: now[0])
+    first = job.write("first")
+    time.sleep(0.05)  # The kernel's times have steps.
     job.write("moving")
-    job.write("later")
+    last = job.write("later")
+    now[0] = first.stat().st_ctime_ns + still_ns
     job.round()
     assert [*job.kept] == ["first"]
-    time.sleep(0.35)
+    now[0] = last.stat().st_ctime_ns + still_ns
     job.round()
     assert [*job.kept] == ["first", "later", "moving"]
 
