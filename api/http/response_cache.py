@@ -1,7 +1,8 @@
 """Cache of rendered responses: many clients that poll one job cost as much as one.
 
 The key is the entity tag, which changes whenever the response may, and the path with its query.
-Entries are therefore never stale. Every token may read everything, and clients can share entries.
+Entries are therefore never stale. The tag also has the projects that a reader may read, so readers
+of the same projects share entries.
 
 Not here: comparing tags, 304 responses (``api.http.conditional``).
 """
