@@ -17,8 +17,11 @@ from lockstep.domain.spec.train import Train
 from lockstep.engine.memory.forecast_process import PredictionProcess, StartForecast
 from lockstep.engine.task.loading import load_task
 
-DEADLINE_SECONDS = 120.0
+DEADLINE_SECONDS = 570.0
+"""Five seconds of a core at a low priority: minutes, if other processes keep all cores busy."""
 PATIENCE_SECONDS = 0.05
+
+pytestmark = pytest.mark.timeout(600)
 
 TASK = '''
 import functools, sys

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,35 +92,36 @@ def test_a_file_that_never_rests_waits_longer_if_it_is_large(
     assert len(job.kept["log"]) == megabytes * 10**6 + 3 * minutes
 
 
-def test_a_file_that_is_overwritten_during_a_round_is_never_torn(
-    job: Job, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("still_seconds", [0.0, 1e9], ids=["still", "restless"])
+def test_a_file_that_is_overwritten_while_it_is_copied_waits(
+    job: Job, monkeypatch: pytest.MonkeyPatch, still_seconds: float
 ) -> None:
-    """A writer fills the whole file with one letter, in place, all the time."""
+    """A writer is in the middle of the file at each copy, and ends before the second look at it."""
     monkeypatch.setattr(rounds, "UNSENT_SECONDS", 0.0)
-    monkeypatch.setattr(rounds, "STILL_SECONDS", 1e9)
-    size, over = 4_000_000, threading.Event()
-    path = job.write("a", b"?" * size)
+    monkeypatch.setattr(rounds, "STILL_SECONDS", still_seconds)
+    half = 1_000_000
+    path, put_copy = job.write("a", b"?" * 2 * half), job.blobs.put_copy
+    letters = iter(b"abcdef")
 
-    def overwrite() -> None:
+    def overwritten(*args: Any, **options: Any) -> tuple[int, str]:
+        letter = bytes([next(letters)])
+        time.sleep(0.02)  # The kernel's clock of changes has steps of a few milliseconds.
         with path.open("r+b", buffering=0) as file:
-            for turn in range(10**9):
-                if over.is_set():
-                    return
-                file.seek(0)
-                file.write(bytes([65 + turn % 26]) * size)
-                time.sleep(0.01)
+            file.write(letter * half)
+            copied = put_copy(*args, **options)
+            file.write(letter * half)
+        return copied
 
-    writer = threading.Thread(target=overwrite)
-    writer.start()
-    try:
-        for _ in range(40):
+    with monkeypatch.context() as patch:
+        patch.setattr(job.blobs, "put_copy", overwritten)
+        for _ in range(5):
             job.round()
-            assert all(len(set(content)) == 1 for content in job.kept.values())
-    finally:
-        over.set()
-        writer.join()
+            assert job.kept == {}
+    assert next(letters) == ord(
+        "f" if still_seconds == 0.0 else "e"
+    )  # A restless one waits a round.
     job.round(last=True)
-    assert [len(content) for content in job.kept.values()] == [size]
+    assert job.kept == {"a": path.read_bytes()}
 
 
 def test_other_types_and_what_is_too_much_are_named_once(
