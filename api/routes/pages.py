@@ -44,6 +44,10 @@ POLICY: Final = "; ".join(
 )
 
 
+_NEVER_SHOWN: Final = frozenset({"text/javascript", "text/css"})
+"""A browser shows such a file as text: what a page may load is no question of theirs."""
+
+
 def _security(policy: str) -> dict[str, str]:
     return {
         "Content-Security-Policy": policy,
@@ -97,7 +101,9 @@ async def _answer(request: Request) -> Response:
 
 
 def _sent(request: Request, file: File, headers: dict[str, str]) -> Response:
-    headers = {**headers, **_security(POLICY), "Content-Type": file.media_type}
+    shown = file.media_type.partition(";")[0] not in _NEVER_SHOWN
+    security = _security(POLICY) if shown else {"X-Content-Type-Options": "nosniff"}
+    headers = {**headers, **security, "Content-Type": file.media_type}
     if file.compressed is None:
         return Response(file.content, headers=headers)
     headers["Vary"] = "Accept-Encoding"
