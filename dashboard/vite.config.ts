@@ -15,6 +15,8 @@ export default defineConfig({
     outDir: "../api/pages",
     emptyOutDir: true,
     target: "es2022",
+    // Browsers that do not preload modules load them a moment later.
+    modulePreload: { polyfill: false },
     chunkSizeWarningLimit: 600,
     rolldownOptions: {
       output: {

@@ -1,11 +1,12 @@
 // @vitest-environment jsdom
 import { QueryClientProvider } from "@tanstack/react-query";
-import { act, render } from "@testing-library/react";
+import { act } from "@testing-library/react";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import type { Curve } from "@/lib/curves";
 import { aJob } from "@/testing/jobs";
 import { LiveService } from "@/testing/live";
 import { randomFrom } from "@/testing/random";
+import { render } from "@/testing/render";
 import { Failure } from "./client";
 import { type EventView, getJobLive } from "./generated";
 import { useFollowedCurves, useFollowedJob, useTold } from "./live";

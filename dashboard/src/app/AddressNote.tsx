@@ -1,6 +1,8 @@
 /** Note above a page that was opened by an address with parts that it does not take. */
+
 import { useLocation, useRouter } from "@tanstack/react-router";
 import { useState } from "react";
+import { Button } from "@/components/Button";
 import classes from "./AddressNote.module.css";
 
 export function AddressNote() {
@@ -14,9 +16,9 @@ export function AddressNote() {
       <span>
         The address had a part that this page does not know. It is left out: <strong>{leftOut}</strong>
       </span>
-      <button type="button" onClick={() => setIsClosed(true)}>
+      <Button variant="outline" size="xs" onClick={() => setIsClosed(true)}>
         Close
-      </button>
+      </Button>
     </p>
   );
 }

@@ -1,6 +1,7 @@
 /** Number of old panels on the page, and the poll rate: live, calm or paused. */
 
 import { setPace, usePace } from "@/api/pace";
+import { Select } from "@/components/Select";
 import { useOld } from "@/components/useOld";
 import classes from "./Freshness.module.css";
 
@@ -12,7 +13,8 @@ export function Freshness() {
       <span className={classes.age} data-testid="freshness" data-old={old !== null || undefined}>
         {old === null ? "" : old.count === 1 ? "1 panel is old" : `${old.count} panels are old`}
       </span>
-      <select
+      <Select
+        size="sm"
         aria-label="How often the pages are brought up to date"
         className={classes.pace}
         value={pace.name}
@@ -21,7 +23,7 @@ export function Freshness() {
         <option value="live">live</option>
         <option value="calm">calm</option>
         <option value="paused">paused</option>
-      </select>
+      </Select>
     </div>
   );
 }

@@ -11,7 +11,13 @@ export function PersonMenu() {
   const { data: caller } = useCaller();
   return (
     <div className={classes.menu}>
-      <Opener popup="menu" load={load} className={classes.person} opened={(opened) => <PersonEntries {...opened} />}>
+      <Opener
+        popup="menu"
+        load={load}
+        size="sm"
+        className={classes.person}
+        opened={(opened) => <PersonEntries {...opened} />}
+      >
         <span className={classes.name}>{caller?.name ?? "Menu"}</span>
         <span aria-hidden="true">▾</span>
       </Opener>

@@ -1,11 +1,11 @@
 /** Project of the lists, as the address keeps it. Only for a person who reads several. */
 import { useQuery } from "@tanstack/react-query";
 import { useMatches, useNavigate, useSearch } from "@tanstack/react-router";
-import { lazy, Suspense } from "react";
 import { listProjects } from "@/api/generated";
 import { useToken } from "@/api/token";
+import { Select } from "@/components/Select";
+import classes from "./Shell.module.css";
 
-const ProjectSelect = lazy(async () => ({ default: (await import("./ProjectSelect")).ProjectSelect }));
 /** Projects come and go by the day. */
 const FRESH_MS = 60_000;
 
@@ -26,15 +26,24 @@ function Choice() {
   const options = choicesOf(data ?? [], project);
   if (options.length < 3 && project === "") return null;
   return (
-    <Suspense fallback={null}>
-      <ProjectSelect
-        options={options}
-        project={project}
-        choose={(chosen) =>
-          void navigate({ to: ".", search: (former) => ({ ...former, project: chosen, cursor: undefined }) })
-        }
-      />
-    </Suspense>
+    <Select
+      size="sm"
+      className={classes.project}
+      aria-label="Project"
+      value={project}
+      onChange={({ target }) =>
+        void navigate({
+          to: ".",
+          search: (former) => ({ ...former, project: target.value || undefined, cursor: undefined }),
+        })
+      }
+    >
+      {options.map(({ value, label }) => (
+        <option key={value} value={value}>
+          {label}
+        </option>
+      ))}
+    </Select>
   );
 }
 

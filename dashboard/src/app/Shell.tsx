@@ -1,6 +1,8 @@
 /** Frame of every page: navigation, freshness, connection, shortcuts. */
+
 import { Link, useSearch } from "@tanstack/react-router";
 import { lazy, Suspense, useState } from "react";
+import { Button, looking } from "@/components/Button";
 import { useSignedIn } from "@/features/session/useSignedIn";
 import { AddressNote } from "./AddressNote";
 import { ConnectionBanner } from "./ConnectionBanner";
@@ -55,19 +57,20 @@ export function Shell() {
             <div className={classes.side}>
               <Freshness />
               {buttons.map(({ to, name }) => (
-                <Link key={to} to={to} className={classes.submit}>
+                <Link key={to} to={to} {...looking({ variant: "filled", size: "sm" })}>
                   {name}
                 </Link>
               ))}
-              <button
-                type="button"
+              <Button
+                variant="subtle"
+                size="sm"
                 className={classes.icon}
                 aria-label="Keyboard shortcuts"
                 title="Keyboard shortcuts (?)"
                 onClick={() => setHelpIsOpen(true)}
               >
                 ?
-              </button>
+              </Button>
               <PersonMenu />
             </div>
           </>

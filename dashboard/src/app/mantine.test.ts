@@ -3,7 +3,8 @@ import { expect, it } from "vitest";
 
 const SOURCES = new URL("../", import.meta.url).pathname;
 const STYLES = new URL("../../node_modules/@mantine/core/styles/", import.meta.url).pathname;
-const COMPONENTS = "components/mantine.ts";
+const HUBS = ["app/mantine.ts", "components/mantine.ts"];
+const PAGES = globSync(`${SOURCES}**/*.tsx`).filter((path) => !path.includes("/testing/") && !path.includes(".test."));
 
 function namesIn(path: string): string[] {
   const [, names] = /(?:import|export) \{([^}]*)\} from "@mantine\/core"/.exec(readFileSync(path, "utf8")) ?? [];
@@ -12,13 +13,20 @@ function namesIn(path: string): string[] {
 const isStyled = (name: string) => existsSync(`${STYLES}${name}.layer.css`);
 
 it("has the styles of each component of Mantine that the pages use", () => {
-  const given = readFileSync(`${SOURCES}${COMPONENTS}`, "utf8");
-  const styled = namesIn(`${SOURCES}${COMPONENTS}`).filter(isStyled);
+  const given = HUBS.map((hub) => readFileSync(`${SOURCES}${hub}`, "utf8")).join("\n");
+  const styled = HUBS.flatMap((hub) => namesIn(`${SOURCES}${hub}`)).filter(isStyled);
   expect(styled.length).toBeGreaterThan(5);
   for (const name of styled) expect(given).toContain(`/${name}.layer.css"`);
 });
 
+it.each([
+  ["button", "Button.tsx"],
+  ["select", "Select.tsx"],
+])("has one %s for all pages", (element, owner) => {
+  const raw = PAGES.filter((path) => new RegExp(`<${element}\\b`).test(readFileSync(path, "utf8")));
+  expect(raw.filter((path) => !path.endsWith(`/components/${owner}`))).toEqual([]);
+});
+
 it("is the only way to them, so that no page is drawn without their styles", () => {
-  const others = globSync(`${SOURCES}**/*.tsx`).filter((path) => namesIn(path).some(isStyled));
-  expect(others).toEqual([]);
+  expect(PAGES.filter((path) => namesIn(path).some(isStyled))).toEqual([]);
 });

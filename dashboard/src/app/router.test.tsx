@@ -1,11 +1,11 @@
-import { MantineProvider } from "@mantine/core";
 import { QueryClientProvider } from "@tanstack/react-query";
 import { createMemoryHistory, RouterProvider } from "@tanstack/react-router";
-import { act, render, screen } from "@testing-library/react";
+import { act, screen } from "@testing-library/react";
 import { expect, it } from "vitest";
 import { queryClient } from "@/api/polling";
 import { ADMIN, VIEWER } from "@/testing/caller";
 import { serve } from "@/testing/pages";
+import { render } from "@/testing/render";
 import { makeRouter } from "./router";
 
 const at = (address: string) => makeRouter(createMemoryHistory({ initialEntries: [address] }));
@@ -47,11 +47,9 @@ it.each([
 
 function show(router: ReturnType<typeof at>) {
   render(
-    <MantineProvider env="test">
-      <QueryClientProvider client={queryClient}>
-        <RouterProvider router={router as never} />
-      </QueryClientProvider>
-    </MantineProvider>,
+    <QueryClientProvider client={queryClient}>
+      <RouterProvider router={router as never} />
+    </QueryClientProvider>,
   );
 }
 

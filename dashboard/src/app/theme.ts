@@ -70,8 +70,12 @@ export const theme = createTheme({
   fontFamilyMonospace: "ui-monospace, 'SF Mono', Menlo, Consolas, 'DejaVu Sans Mono', monospace",
   fontSizes: { xs: "0.75rem", sm: "0.8125rem", md: "0.875rem", lg: "1rem", xl: "1.25rem" },
   spacing: { xs: "0.25rem", sm: "0.5rem", md: "0.75rem", lg: "1rem", xl: "1.5rem" },
-  // A dialog's head is not the page's: without a role of its own it would be a second banner.
-  components: { Modal: { defaultProps: { attributes: { header: { role: "presentation" } } } } },
+  components: {
+    // A dialog's head is not the page's: without a role of its own it would be a second banner.
+    Modal: { defaultProps: { attributes: { header: { role: "presentation" } } } },
+    // As high as the pages' own fields, in `components/controls.module.css`.
+    Input: { vars: () => ({ wrapper: { "--input-height": "32px", "--input-fz": "0.8125rem" } }) },
+  },
   headings: {
     fontWeight: "600",
     sizes: {

@@ -1,6 +1,6 @@
 // @vitest-environment jsdom
 import { QueryClientProvider } from "@tanstack/react-query";
-import { act, render, screen } from "@testing-library/react";
+import { act, screen } from "@testing-library/react";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import { Failure } from "@/api/client";
 import { watchConnection } from "@/api/connection";
@@ -10,6 +10,7 @@ import { queryClient, usePolled } from "@/api/polling";
 import { factsOf } from "@/features/job/job-facts";
 import { duration } from "@/lib/format";
 import { aJob } from "@/testing/jobs";
+import { render } from "@/testing/render";
 import { Clock, useClock } from "./Clock";
 import { useNow } from "./useNow";
 

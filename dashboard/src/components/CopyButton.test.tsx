@@ -1,5 +1,6 @@
-import { fireEvent, render, screen } from "@testing-library/react";
+import { fireEvent, screen } from "@testing-library/react";
 import { afterEach, expect, it, vi } from "vitest";
+import { render } from "@/testing/render";
 import { CopyButton } from "./CopyButton";
 
 afterEach(() => {

@@ -1,11 +1,19 @@
 /** Button that copies a text and confirms it. */
+
 import { useEffect, useState } from "react";
 import { copyText } from "@/lib/copy-text";
-import classes from "./CopyButton.module.css";
+import { Button, type Look } from "./Button";
 
 const SAID_MS = 1_500;
 
-export function CopyButton({ text, what, label }: { text: string; what: string; label?: string }) {
+interface CopyButtonProps extends Look {
+  text: string;
+  what: string;
+  /** Without one it is as in a text. */
+  label?: string;
+}
+
+export function CopyButton({ text, what, label, size }: CopyButtonProps) {
   const [said, setSaid] = useState<"copied" | "not copied" | null>(null);
   useEffect(() => {
     if (said === null) return;
@@ -13,13 +21,13 @@ export function CopyButton({ text, what, label }: { text: string; what: string; 
     return () => clearTimeout(timer);
   }, [said]);
   return (
-    <button
-      type="button"
-      className={label === undefined ? classes.quiet : classes.button}
+    <Button
+      variant={label === undefined ? "link" : "default"}
+      size={size}
       aria-label={`Copy the ${what}`}
       onClick={async () => setSaid((await copyText(text)) ? "copied" : "not copied")}
     >
       <span aria-live="polite">{said ?? label ?? "copy"}</span>
-    </button>
+    </Button>
   );
 }

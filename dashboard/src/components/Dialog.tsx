@@ -1,5 +1,7 @@
 /** Confirmation dialog, with its answers at the foot. */
+
 import { lazy, type ReactNode, Suspense } from "react";
+import { Button } from "./Button";
 import classes from "./Dialog.module.css";
 import type { DialogProps } from "./DialogModal";
 
@@ -31,15 +33,14 @@ interface AnswerProps {
 
 export function DialogAnswer({ kind, isBusy, hasFocus, onClick, children }: AnswerProps) {
   return (
-    <button
-      type="button"
-      className={classes.answer}
-      data-kind={kind}
+    <Button
+      variant={kind === undefined ? "default" : "filled"}
+      isDanger={kind === "danger"}
       data-autofocus={hasFocus || undefined}
       disabled={isBusy}
       onClick={onClick}
     >
       {children}
-    </button>
+    </Button>
   );
 }

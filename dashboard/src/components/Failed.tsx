@@ -1,5 +1,7 @@
 /** Error panel with the service's own message: problem, reason and next step. */
+
 import { Failure } from "@/api/client";
+import { Button } from "./Button";
 import classes from "./Failed.module.css";
 
 export function Failed({ error, retry }: { error: unknown; retry?: () => void }) {
@@ -10,9 +12,9 @@ export function Failed({ error, retry }: { error: unknown; retry?: () => void })
       <p>{error instanceof Error ? error.message : String(error)}</p>
       {problem?.next_step ? <p className={classes.next}>{problem.next_step}</p> : null}
       {retry ? (
-        <button type="button" className={classes.retry} onClick={retry}>
+        <Button size="xs" className={classes.retry} onClick={retry}>
           Retry
-        </button>
+        </Button>
       ) : null}
     </div>
   );

@@ -1,7 +1,7 @@
-import { MantineProvider } from "@mantine/core";
-import { act, fireEvent, render, screen } from "@testing-library/react";
+import { act, fireEvent, screen } from "@testing-library/react";
 import { lazy } from "react";
 import { expect, it } from "vitest";
+import { render } from "@/testing/render";
 import { Opener } from "./Opener";
 
 const load = () => import("./PopoverOf");
@@ -9,21 +9,19 @@ const PopoverOf = lazy(async () => ({ default: (await load()).PopoverOf }));
 
 it("opens a part that is loaded then, names it, and gives the focus back when it closes", async () => {
   render(
-    <MantineProvider env="test">
-      <Opener
-        popup="dialog"
-        load={load}
-        opened={(opened) => (
-          <PopoverOf {...opened}>
-            <button type="button" onClick={opened.close}>
-              Close
-            </button>
-          </PopoverOf>
-        )}
-      >
-        Columns
-      </Opener>
-    </MantineProvider>,
+    <Opener
+      popup="dialog"
+      load={load}
+      opened={(opened) => (
+        <PopoverOf {...opened}>
+          <button type="button" onClick={opened.close}>
+            Close
+          </button>
+        </PopoverOf>
+      )}
+    >
+      Columns
+    </Opener>,
   );
   const button = screen.getByRole("button", { name: "Columns" });
   expect(button.getAttribute("aria-expanded")).toBe("false");

@@ -1,5 +1,7 @@
 /** Button that opens a menu or a popover, whose code is loaded when the button is first pointed at, focused or pressed. */
-import { type ComponentProps, type ReactNode, type Ref, Suspense, useId, useImperativeHandle, useState } from "react";
+
+import { type ReactNode, type Ref, Suspense, useId, useImperativeHandle, useState } from "react";
+import { Button, type ButtonProps } from "./Button";
 
 /** What the opened part has to know. */
 export interface Opened {
@@ -9,7 +11,7 @@ export interface Opened {
   close: () => void;
 }
 
-interface OpenerProps extends ComponentProps<"button"> {
+interface OpenerProps extends ButtonProps {
   popup: "menu" | "dialog";
   load: () => Promise<unknown>;
   opened: (opened: Opened) => ReactNode;
@@ -21,8 +23,7 @@ export function Opener({ popup, load, opened, ...props }: OpenerProps) {
   const prepare = () => void load().catch(() => {}); // told when it is opened
   return (
     <>
-      <button
-        type="button"
+      <Button
         id={id}
         aria-haspopup={popup}
         aria-expanded={button !== null}

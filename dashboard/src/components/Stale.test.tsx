@@ -1,11 +1,12 @@
 // @vitest-environment jsdom
 import { QueryClientProvider } from "@tanstack/react-query";
-import { act, fireEvent, render, screen } from "@testing-library/react";
+import { act, fireEvent, screen } from "@testing-library/react";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import { Failure } from "@/api/client";
 import { setPace } from "@/api/pace";
 import { queryClient, usePolled } from "@/api/polling";
 import { Freshness } from "@/app/Freshness";
+import { render } from "@/testing/render";
 import { Stale } from "./Stale";
 
 beforeEach(() => {

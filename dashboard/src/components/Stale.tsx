@@ -2,9 +2,11 @@
  * Note on a panel with old data: age, reason, and a button to request again. It is one line in a
  * place that is kept free, so that nothing moves when it comes and goes.
  */
+
 import type { QueryKey } from "@tanstack/react-query";
 import { useConnection } from "@/api/connection";
 import { duration } from "@/lib/format";
+import { Button } from "./Button";
 import classes from "./Stale.module.css";
 import { useNow } from "./useNow";
 import { useOld } from "./useOld";
@@ -29,9 +31,9 @@ export function Stale({ of, className }: { of: readonly QueryKey[]; className?: 
       title={`${words}; the last answer came at ${new Date(old.since).toLocaleTimeString()}`}
     >
       <span>{words}</span>
-      <button type="button" onClick={old.retry}>
+      <Button variant="outline" size="xs" onClick={old.retry}>
         Retry
-      </button>
+      </Button>
     </p>
   );
 }

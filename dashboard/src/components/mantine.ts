@@ -4,7 +4,6 @@
  * No page needs them for its first paint: what imports this file is loaded when it is first used, or with a form.
  */
 import "@mantine/core/styles/ScrollArea.layer.css";
-import "@mantine/core/styles/UnstyledButton.layer.css";
 import "@mantine/core/styles/VisuallyHidden.layer.css";
 import "@mantine/core/styles/Paper.layer.css";
 import "@mantine/core/styles/Overlay.layer.css";
@@ -17,7 +16,6 @@ import "@mantine/core/styles/Input.layer.css";
 import "@mantine/core/styles/FloatingIndicator.layer.css";
 import "@mantine/core/styles/InlineInput.layer.css";
 import "@mantine/core/styles/Checkbox.layer.css";
-import "@mantine/core/styles/Button.layer.css";
 import "@mantine/core/styles/Code.layer.css";
 import "@mantine/core/styles/Kbd.layer.css";
 import "@mantine/core/styles/Menu.layer.css";
@@ -27,7 +25,6 @@ import "@mantine/core/styles/PasswordInput.layer.css";
 import "@mantine/core/styles/SegmentedControl.layer.css";
 
 export {
-  Button,
   Checkbox,
   CloseButton,
   Code,

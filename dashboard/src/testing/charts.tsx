@@ -1,13 +1,13 @@
 /** Charts over a service that has four series of five thousand points, with a button in place of each drawing. */
-import { MantineProvider } from "@mantine/core";
 import { QueryClientProvider } from "@tanstack/react-query";
-import { render, screen } from "@testing-library/react";
+import { screen } from "@testing-library/react";
 import { vi } from "vitest";
 import { getSeries, listJobSeries, listSeries, type SeriesSummary } from "@/api/generated";
 import { queryClient } from "@/api/polling";
 import type { JobOfCharts } from "@/api/series";
 import { Charts } from "@/components/charts/Charts";
 import type { Mark } from "@/lib/marks";
+import { render } from "@/testing/render";
 import { summary } from "./series";
 import { view } from "./views";
 
@@ -68,11 +68,9 @@ export function serveCurves(): void {
 
 export function show(jobs: JobOfCharts[], hidden?: Set<string>, marks?: Mark[]) {
   return render(
-    <MantineProvider>
-      <QueryClientProvider client={queryClient}>
-        <Charts jobs={jobs} hidden={hidden} marks={marks} />
-      </QueryClientProvider>
-    </MantineProvider>,
+    <QueryClientProvider client={queryClient}>
+      <Charts jobs={jobs} hidden={hidden} marks={marks} />
+    </QueryClientProvider>,
   );
 }
 

@@ -1,5 +1,4 @@
 /** Pages in tests: with a router in memory, and a service that is a function. */
-import { MantineProvider } from "@mantine/core";
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import {
   createMemoryHistory,
@@ -9,10 +8,10 @@ import {
   Outlet,
   RouterProvider,
 } from "@tanstack/react-router";
-import { render } from "@testing-library/react";
 import type { ReactNode } from "react";
 import { vi } from "vitest";
 import { setUpClient } from "@/api/client";
+import { render } from "@/testing/render";
 import { ADMIN } from "./caller";
 
 export interface Asked {
@@ -70,11 +69,9 @@ export function open(
     history: createMemoryHistory({ initialEntries: [path + search] }),
   });
   render(
-    <MantineProvider env="test">
-      <QueryClientProvider client={new QueryClient({ defaultOptions: { queries: { retry: false } } })}>
-        <RouterProvider router={router as never} />
-      </QueryClientProvider>
-    </MantineProvider>,
+    <QueryClientProvider client={new QueryClient({ defaultOptions: { queries: { retry: false } } })}>
+      <RouterProvider router={router as never} />
+    </QueryClientProvider>,
   );
   return router;
 }

@@ -1,9 +1,11 @@
 /** One metric of all jobs: its name, its figures and its chart. */
+
 import { useMutation } from "@tanstack/react-query";
 import { memo, useEffect, useId, useMemo, useRef, useState } from "react";
 import type { Curves, CurvesOfJobs } from "@/api/curves";
 import type { JobOfCharts } from "@/api/series";
 import type { Summary } from "@/api/summaries";
+import { Button } from "@/components/Button";
 import { Failed } from "@/components/Failed";
 import { type Axis, perStepOf, unitsPerStep } from "@/lib/axes";
 import { figuresOf, refined } from "@/lib/curves";
@@ -142,8 +144,9 @@ export const Card = memo(function Card({ series, summary, all, zoomed, onSeen, .
             </span>
           ) : null}
           {outliers === null || range !== null ? null : (
-            <button
-              type="button"
+            <Button
+              variant="outline"
+              size="xs"
               className={classes.note}
               aria-pressed={isClipped}
               title={isClipped ? "Show all values" : "Show the other values in full height"}
@@ -152,17 +155,18 @@ export const Card = memo(function Card({ series, summary, all, zoomed, onSeen, .
               {isClipped
                 ? `${counted(outliers.count, "outlier")} clipped`
                 : `Clip ${counted(outliers.count, "outlier")}`}
-            </button>
+            </Button>
           )}
           {range === null ? null : (
-            <button
-              type="button"
+            <Button
+              variant="outline"
+              size="xs"
               className={classes.note}
               title="Show all values"
               onClick={() => change({ ranges: withoutKey(ranges, metric) })}
             >
               y {number(range.from)} to {number(range.to)} ×
-            </button>
+            </Button>
           )}
         </h3>
         {wasSeen.current ? (

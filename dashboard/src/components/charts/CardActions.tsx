@@ -1,4 +1,5 @@
 /** Actions of one card: logarithmic axis, pin, full screen, files. */
+import { Button } from "@/components/Button";
 import { Menu } from "@/components/mantine";
 import classes from "./CardActions.module.css";
 import { changeSettings, toggled, useChartSettings } from "./settings";
@@ -19,29 +20,31 @@ export function CardActions({ metric, onExpand, onPicture, onDrawn, onEveryPoint
   const isPinned = pinned.includes(metric);
   return (
     <div className={classes.actions}>
-      <button
-        type="button"
+      <Button
+        variant="subtle"
+        size="xs"
         aria-pressed={isLog}
         aria-label={`Log axis for ${metric}`}
         title="Logarithmic axis; values of 0 and below are gaps"
         onClick={() => toggle("logarithmic", metric)}
       >
         log
-      </button>
-      <button
-        type="button"
+      </Button>
+      <Button
+        variant="subtle"
+        size="xs"
         aria-pressed={isPinned}
         aria-label={`Pin ${metric}`}
         title={isPinned ? "Unpin" : "Pin: show first"}
         onClick={() => changeSettings({ pinned: toggled(pinned, metric) })}
       >
         pin
-      </button>
+      </Button>
       <Menu position="bottom-end" withinPortal classNames={{ dropdown: classes.menu }}>
         <Menu.Target>
-          <button type="button" aria-label={`Download ${metric}`} title="Download as a file">
+          <Button variant="subtle" size="xs" aria-label={`Download ${metric}`} title="Download as a file">
             download
-          </button>
+          </Button>
         </Menu.Target>
         <Menu.Dropdown>
           <Menu.Item onClick={onPicture}>Picture (PNG)</Menu.Item>
@@ -50,15 +53,16 @@ export function CardActions({ metric, onExpand, onPicture, onDrawn, onEveryPoint
         </Menu.Dropdown>
       </Menu>
       {onExpand ? (
-        <button
-          type="button"
+        <Button
+          variant="subtle"
+          size="xs"
           aria-label={`Show ${metric} on the whole screen`}
           title="Whole screen"
           className={classes.expand}
           onClick={onExpand}
         >
           ⤢
-        </button>
+        </Button>
       ) : null}
     </div>
   );

@@ -1,11 +1,11 @@
-import { MantineProvider } from "@mantine/core";
 import { QueryClientProvider } from "@tanstack/react-query";
-import { fireEvent, render, screen, waitFor, within } from "@testing-library/react";
+import { fireEvent, screen, waitFor, within } from "@testing-library/react";
 import { beforeEach, expect, it, vi } from "vitest";
 import { getSeries } from "@/api/generated";
 import { queryClient } from "@/api/polling";
 import type { JobOfCharts } from "@/api/series";
 import { cards, job, serveCurves, serveSeries, show } from "@/testing/charts";
+import { render } from "@/testing/render";
 import { summary } from "@/testing/series";
 import { view } from "@/testing/views";
 import { Charts } from "./Charts";
@@ -105,11 +105,9 @@ it("asks a last time for a job that ends while one looks, when its last points a
   vi.useFakeTimers({ shouldAdvanceTime: true });
   try {
     const page = (state: JobOfCharts["state"]) => (
-      <MantineProvider>
-        <QueryClientProvider client={queryClient}>
-          <Charts jobs={[job("a", state)]} />
-        </QueryClientProvider>
-      </MantineProvider>
+      <QueryClientProvider client={queryClient}>
+        <Charts jobs={[job("a", state)]} />
+      </QueryClientProvider>
     );
     const { rerender } = render(page("running"));
     await waitFor(() => expect(getSeries).toHaveBeenCalledTimes(2));

@@ -2,11 +2,13 @@
  * All metrics of one job or of several as cards, in the groups of the service: the charts of a job's page and of
  * Compare. Cards are drawn, and their points asked for, only while they are on the screen.
  */
+
 import { type ReactNode, useId, useMemo, useState } from "react";
 import { createPortal } from "react-dom";
 import { runningKey } from "@/api/curves";
 import { jobKey } from "@/api/live";
 import { type JobOfCharts, requestsFor, type Summaries, useLive, useSummaries } from "@/api/series";
+import { Button } from "@/components/Button";
 import { Empty } from "@/components/Empty";
 import { Failed } from "@/components/Failed";
 import { Stale } from "@/components/Stale";
@@ -177,9 +179,9 @@ function GroupedCharts({
       ))}
       {found.length === 0 && shownFirst.length === 0 ? (
         <Empty title={`No metric has “${search}” in its name`}>
-          <button type="button" className={classes.clear} onClick={() => setSearch("")}>
+          <Button size="sm" onClick={() => setSearch("")}>
             Show all charts
-          </button>
+          </Button>
         </Empty>
       ) : null}
       {found.map(({ name, series, shown }) => {
@@ -198,14 +200,14 @@ function GroupedCharts({
           <section key={name} className={classes.group}>
             <div className={classes.head}>
               <h2>
-                <button
-                  type="button"
+                <Button
+                  variant="unstyled"
                   aria-expanded={isOpen}
                   onClick={() => changeSettings({ folded: toggled(folded, name) })}
                 >
                   <span aria-hidden>{isOpen ? "▾" : "▸"}</span> {name}{" "}
                   <span className={classes.count}>{shown.length}</span>
-                </button>
+                </Button>
               </h2>
               <Stale
                 of={[
@@ -233,13 +235,9 @@ function GroupedCharts({
               </div>
             ) : null}
             {isOpen && cards.length < shown.length ? (
-              <button
-                type="button"
-                className={classes.clear}
-                onClick={() => setWhole((before) => new Set(before).add(name))}
-              >
+              <Button size="sm" onClick={() => setWhole((before) => new Set(before).add(name))}>
                 Show all {shown.length} charts of {name}
-              </button>
+              </Button>
             ) : null}
           </section>
         );

@@ -2,8 +2,12 @@
  * Settings of all cards, for a line that has other things: selection, axis, and reset of the zoom. Rare ones are in a panel
  * that opens, and on a small screen all of them are.
  */
+
 import { useClickOutside } from "@mantine/hooks";
 import { type ReactNode, useState } from "react";
+import { Button } from "@/components/Button";
+import { Input } from "@/components/Input";
+import { Select } from "@/components/Select";
 import type { Axis } from "@/lib/axes";
 import type { Mark } from "@/lib/marks";
 import { MarkLegend } from "./MarkLegend";
@@ -38,7 +42,8 @@ export function Toolbar(props: ToolbarProps) {
   return (
     <Frame isZoomed={isZoomed} onReset={onReset}>
       <div className={classes.common}>
-        <input
+        <Input
+          size="sm"
           type="search"
           className={classes.search}
           placeholder="Filter charts"
@@ -52,13 +57,13 @@ export function Toolbar(props: ToolbarProps) {
         />
         <label className={classes.axis}>
           x axis
-          <select value={axis} onChange={(event) => onAxis(event.target.value as Axis)}>
+          <Select size="sm" value={axis} onChange={(event) => onAxis(event.target.value as Axis)}>
             {axes.map((each) => (
               <option key={each} value={each}>
                 {NAMES[each]}
               </option>
             ))}
-          </select>
+          </Select>
         </label>
       </div>
       <div className={classes.rare}>
@@ -87,13 +92,13 @@ function Frame({ isZoomed, onReset, children }: FrameProps) {
       }}
     >
       {isZoomed ? (
-        <button type="button" className={classes.reset} onClick={onReset}>
+        <Button size="sm" onClick={onReset}>
           Reset zoom
-        </button>
+        </Button>
       ) : null}
-      <button type="button" aria-expanded={isOpen} onClick={() => setIsOpen(!isOpen)}>
+      <Button size="sm" aria-expanded={isOpen} onClick={() => setIsOpen(!isOpen)}>
         {smoothing === 0 ? "View" : `View · smoothing ${smoothing}`} <span aria-hidden>▾</span>
-      </button>
+      </Button>
       <div className={classes.settings}>{children}</div>
     </section>
   );
@@ -117,7 +122,8 @@ function Rare({ marks }: { marks: readonly Mark[] }) {
           aria-valuetext={smoothing === 0 ? "off" : String(smoothing)}
           onChange={(event) => setSmoothing(event.target.value)}
         />
-        <input
+        <Input
+          size="sm"
           type="number"
           min={0}
           max={SMOOTHING_MOST}
@@ -126,18 +132,18 @@ function Rare({ marks }: { marks: readonly Mark[] }) {
           aria-label="Smoothing, as a number"
           onChange={(event) => setSmoothing(event.target.value)}
         />
-        <button type="button" disabled={smoothing === 0} onClick={() => setSmoothing(0)}>
+        <Button size="sm" disabled={smoothing === 0} onClick={() => setSmoothing(0)}>
           Off
-        </button>
+        </Button>
       </div>
-      <button
-        type="button"
+      <Button
+        size="sm"
         disabled={isDefault}
         title="Smoothing, axis, logarithmic and clipped charts, for pages that you open from within the dashboard"
         onClick={makeDefault}
       >
         {isDefault ? "My default" : "Make this my default"}
-      </button>
+      </Button>
       {marks.length > 0 ? (
         <label className={classes.marks}>
           <input

@@ -1,5 +1,8 @@
 /** The range of a chart's y axis, typed; automatic where nothing is. */
+
 import { useState } from "react";
+import { Button } from "@/components/Button";
+import { Input } from "@/components/Input";
 import type { Zoom } from "@/lib/zoom";
 import { useLook } from "./useLook";
 import classes from "./YRange.module.css";
@@ -22,7 +25,8 @@ export function YRange({ metric }: { metric: string }) {
   return (
     <fieldset className={classes.range} aria-label="Range of the y axis">
       <span aria-hidden>y</span>
-      <input
+      <Input
+        size="xs"
         type="number"
         step="any"
         placeholder="auto"
@@ -31,7 +35,8 @@ export function YRange({ metric }: { metric: string }) {
         onChange={(event) => set({ ...typed, from: event.target.value })}
       />
       <span aria-hidden>to</span>
-      <input
+      <Input
+        size="xs"
         type="number"
         step="any"
         placeholder="auto"
@@ -39,9 +44,9 @@ export function YRange({ metric }: { metric: string }) {
         value={typed.to}
         onChange={(event) => set({ ...typed, to: event.target.value })}
       />
-      <button type="button" aria-disabled={range === undefined} onClick={clear}>
+      <Button size="xs" aria-disabled={range === undefined} onClick={clear}>
         Auto
-      </button>
+      </Button>
     </fieldset>
   );
 }

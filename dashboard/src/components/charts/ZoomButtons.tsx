@@ -1,5 +1,7 @@
 /** Zooming without a mouse: nearer, further, aside and back, as buttons and as keys. */
+
 import { useKeys } from "@/app/keys";
+import { Button } from "@/components/Button";
 import { isTime } from "@/lib/axes";
 import { extentOfX } from "@/lib/lines";
 import { moved, widened } from "@/lib/zoom";
@@ -31,39 +33,27 @@ export function ZoomButtons({ lines, axis, units, zoom, onZoom }: Drawing) {
   });
   return (
     <fieldset className={classes.zoom} aria-label="Zoom">
-      <button type="button" aria-label="Zoom in" title="Nearer (+)" onClick={nearer}>
+      <Button size="sm" aria-label="Zoom in" title="Nearer (+)" onClick={nearer}>
         +
-      </button>
-      <button type="button" aria-label="Zoom out" title="Further (−)" aria-disabled={zoom === null} onClick={further}>
+      </Button>
+      <Button size="sm" aria-label="Zoom out" title="Further (−)" aria-disabled={zoom === null} onClick={further}>
         −
-      </button>
-      <button
-        type="button"
+      </Button>
+      <Button
+        size="sm"
         aria-label="Earlier"
         title="Earlier (←)"
         aria-disabled={zoom === null}
         onClick={() => aside(-ASIDE)}
       >
         ←
-      </button>
-      <button
-        type="button"
-        aria-label="Later"
-        title="Later (→)"
-        aria-disabled={zoom === null}
-        onClick={() => aside(ASIDE)}
-      >
+      </Button>
+      <Button size="sm" aria-label="Later" title="Later (→)" aria-disabled={zoom === null} onClick={() => aside(ASIDE)}>
         →
-      </button>
-      <button
-        type="button"
-        className={classes.reset}
-        title="All of it (0)"
-        aria-disabled={zoom === null}
-        onClick={() => onZoom(null)}
-      >
+      </Button>
+      <Button size="sm" title="All of it (0)" aria-disabled={zoom === null} onClick={() => onZoom(null)}>
         Reset zoom
-      </button>
+      </Button>
     </fieldset>
   );
 }

@@ -1,6 +1,8 @@
 /** Lines of one log and one filter, with their status: position, empty result, failure. */
+
 import { type MouseEvent, type ReactNode, useCallback, useEffect, useRef } from "react";
 import type { LogLine } from "@/api/generated";
+import { Button } from "@/components/Button";
 import { Failed } from "@/components/Failed";
 import { number as figure } from "@/lib/format";
 import {
@@ -118,23 +120,22 @@ export function LogPane(props: LogPaneProps) {
           {where(held, filter, busy !== null)}
           {isMissing ? ` Line ${view.line} is not among them.` : ""}
         </span>
-        <button type="button" onClick={() => jump("start")}>
+        <Button size="xs" onClick={() => jump("start")}>
           Start
-        </button>
-        <button type="button" onClick={() => jump("end")}>
+        </Button>
+        <Button size="xs" onClick={() => jump("end")}>
           End
-        </button>
+        </Button>
         {/* No line follows the last one of a log that ended. */}
         {held.complete ? null : (
-          <button
-            type="button"
-            className={classes.follow}
+          <Button
+            size="xs"
             aria-pressed={following}
             title={following ? "Pause (f)" : "Keep to the newest line (f)"}
             onClick={() => onFollow(!following)}
           >
             Live
-          </button>
+          </Button>
         )}
       </div>
     </>
@@ -165,13 +166,13 @@ function NoLines({
             {words.length === 1 ? "the filter" : "all filters"}: {words.join(", ")}.
           </p>
           {goesOn ? (
-            <button type="button" onClick={onSearchOn}>
+            <Button size="xs" onClick={onSearchOn}>
               Search further up
-            </button>
+            </Button>
           ) : null}
-          <button type="button" onClick={onClear}>
+          <Button size="xs" onClick={onClear}>
             Show all lines
-          </button>
+          </Button>
         </>
       )}
     </div>

@@ -1,8 +1,12 @@
 /** Filters and actions of a log. */
+
 import { useMutation } from "@tanstack/react-query";
 import { useEffect, useRef, useState } from "react";
 import { downloadJobLogs } from "@/api/generated";
+import { Button } from "@/components/Button";
 import { Failed } from "@/components/Failed";
+import { Input } from "@/components/Input";
+import { Select } from "@/components/Select";
 import { type LogFilter, type LogView, STREAMS, type Stream } from "@/lib/log-view";
 import { saveFile } from "@/lib/save-file";
 import classes from "./LogViewer.module.css";
@@ -37,7 +41,8 @@ export function LogToolbar(props: LogToolbarProps) {
         onSearch={(search) => choose({ search: search === "" ? undefined : search })}
       />
       {attempts > 1 || view.attempt !== undefined ? (
-        <select
+        <Select
+          size="xs"
           aria-label="Attempt"
           value={view.attempt ?? ""}
           onChange={(event) => choose({ attempt: numberOf(event.target.value) })}
@@ -48,9 +53,10 @@ export function LogToolbar(props: LogToolbarProps) {
               attempt {index + 1}
             </option>
           ))}
-        </select>
+        </Select>
       ) : null}
-      <select
+      <Select
+        size="xs"
         aria-label="Rank"
         value={view.rank ?? ""}
         onChange={(event) => choose({ rank: numberOf(event.target.value) })}
@@ -62,8 +68,9 @@ export function LogToolbar(props: LogToolbarProps) {
           </option>
         ))}
         <option value={-1}>launcher</option>
-      </select>
-      <select
+      </Select>
+      <Select
+        size="xs"
         aria-label="Stream"
         value={view.stream ?? ""}
         onChange={(event) => choose({ stream: (event.target.value || undefined) as Stream | undefined })}
@@ -74,10 +81,10 @@ export function LogToolbar(props: LogToolbarProps) {
             {stream}
           </option>
         ))}
-      </select>
-      <button type="button" disabled={props.isSeeking} onClick={props.onFirstError}>
+      </Select>
+      <Button size="xs" disabled={props.isSeeking} onClick={props.onFirstError}>
         {props.isSeeking ? "Looking…" : "First error"}
-      </button>
+      </Button>
       <span className={classes.gap} />
       <label>
         <input type="checkbox" checked={showTime} onChange={(event) => onShowTime(event.target.checked)} /> Times
@@ -109,7 +116,8 @@ function LogSearch({ value, onSearch }: { value: string; onSearch: (search: stri
     return () => clearTimeout(timer);
   }, [typed]);
   return (
-    <input
+    <Input
+      size="xs"
       type="search"
       className={classes.search}
       aria-label="Search the log"
@@ -140,13 +148,13 @@ function LogDownload({ jobId, jobName, filter }: { jobId: string; jobName: strin
   return (
     <>
       {isFiltered ? (
-        <button type="button" disabled={download.isPending} onClick={() => download.mutate(filter)}>
+        <Button size="xs" disabled={download.isPending} onClick={() => download.mutate(filter)}>
           Download these
-        </button>
+        </Button>
       ) : null}
-      <button type="button" disabled={download.isPending} onClick={() => download.mutate({})}>
+      <Button size="xs" disabled={download.isPending} onClick={() => download.mutate({})}>
         {download.isPending ? "Downloading…" : "Download all"}
-      </button>
+      </Button>
       {download.error === null ? null : <Failed error={download.error} />}
     </>
   );

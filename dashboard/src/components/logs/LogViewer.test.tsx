@@ -1,8 +1,9 @@
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
-import { fireEvent, render, screen, waitFor } from "@testing-library/react";
+import { fireEvent, screen, waitFor } from "@testing-library/react";
 import { afterAll, beforeAll, beforeEach, expect, it, vi } from "vitest";
 import { downloadJobLogs, type GetJobLogsData, getJobLogs, type LogLine, type LogPage } from "@/api/generated";
 import type { LogView } from "@/lib/log-view";
+import { render } from "@/testing/render";
 import { LogViewer } from "./LogViewer";
 
 vi.mock("@/api/generated", () => ({ getJobLogs: vi.fn(), downloadJobLogs: vi.fn() }));

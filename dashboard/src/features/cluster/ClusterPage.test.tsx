@@ -72,7 +72,7 @@ it("shows what a node offers", async () => {
 
 it("shows each device at its place, with its holder and what is used of it", async () => {
   const ready = node("ready");
-  const since = new Date(Date.now() - 7_200_000).toISOString();
+  const since = new Date(Date.now() - 7_230_000).toISOString();
   const devices = ready.devices.map((device) => ({ ...device, free_since: device.job_id === null ? since : null }));
   const requests = serve(answer([{ ...ready, devices }]));
   open("/cluster", ClusterPage);

@@ -1,9 +1,11 @@
 /** One node: its state in words, its devices in their order, and giving it no more work, or work again. */
+
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
 import { type JobView, type NodeView, resumeNode, type SeriesView } from "@/api/generated";
 import { useRights } from "@/api/rights";
+import { Button } from "@/components/Button";
 import { useClock } from "@/components/Clock";
 import { Failed } from "@/components/Failed";
 import { ago, bytes, moment } from "@/lib/format";
@@ -79,14 +81,14 @@ export function NodePanel({ node, holders, measured, lit, light }: Props) {
         </Link>
         <span className={classes.act}>
           {drains && node.state === "ready" ? (
-            <button type="button" onClick={() => setIsDraining(true)}>
+            <Button size="sm" onClick={() => setIsDraining(true)}>
               Drain
-            </button>
+            </Button>
           ) : null}
           {drains && (node.state === "draining" || node.state === "quarantined") ? (
-            <button type="button" disabled={resume.isPending} onClick={() => resume.mutate()}>
+            <Button size="sm" disabled={resume.isPending} onClick={() => resume.mutate()}>
               Resume
-            </button>
+            </Button>
           ) : null}
         </span>
       </header>

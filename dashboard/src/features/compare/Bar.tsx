@@ -1,5 +1,8 @@
 /** What is compared and how: metric, colours, groups, and more jobs. */
+
 import { useId } from "react";
+import { Button } from "@/components/Button";
+import { Select } from "@/components/Select";
 import { Stale } from "@/components/Stale";
 import { hasEnded } from "@/lib/ended";
 import { counted } from "@/lib/resources";
@@ -34,12 +37,12 @@ export function Bar({ comparison }: { comparison: Comparison }) {
         <div className={classes.choices}>
           <label>
             Metric
-            <select value={metric?.name ?? ""} onChange={(event) => change({ metric: event.target.value })}>
+            <Select size="sm" value={metric?.name ?? ""} onChange={(event) => change({ metric: event.target.value })}>
               {metric === undefined ? <option value="">none yet</option> : null}
               {summaries.series.map(({ name }) => (
                 <option key={name}>{name}</option>
               ))}
-            </select>
+            </Select>
           </label>
           <BySetting
             title="Colour"
@@ -70,18 +73,18 @@ export function Bar({ comparison }: { comparison: Comparison }) {
             onChange={(scatter) => change({ scatter })}
           />
           {view.baseline === undefined ? null : (
-            <button type="button" onClick={() => change({ baseline: undefined })} title="Compare with no baseline">
+            <Button size="sm" onClick={() => change({ baseline: undefined })} title="Compare with no baseline">
               Baseline: {jobs.find(({ id }) => referenceOf(id) === view.baseline)?.name ?? view.baseline} ×
-            </button>
+            </Button>
           )}
           {hidden.size > 0 ? (
-            <button type="button" onClick={() => change({ hidden: [] })}>
+            <Button size="sm" onClick={() => change({ hidden: [] })}>
               Show {hidden.size} hidden
-            </button>
+            </Button>
           ) : jobs.length > 1 ? (
-            <button type="button" onClick={() => change({ hidden: view.jobs })}>
+            <Button size="sm" onClick={() => change({ hidden: view.jobs })}>
               Hide all
-            </button>
+            </Button>
           ) : null}
         </div>
       )}
@@ -109,7 +112,8 @@ function BySetting({ title, none, columns, metrics = [], value, isDisabled = fal
   return (
     <label htmlFor={id}>
       {title}
-      <select
+      <Select
+        size="sm"
         id={id}
         value={value ?? ""}
         disabled={isDisabled}
@@ -127,7 +131,7 @@ function BySetting({ title, none, columns, metrics = [], value, isDisabled = fal
           </option>
         ))}
         {isKnown ? null : <option value={value}>{endOf(value)}</option>}
-      </select>
+      </Select>
     </label>
   );
 }

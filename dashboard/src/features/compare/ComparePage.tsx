@@ -1,6 +1,8 @@
 /** Compare: a table of up to 200 runs beside their curves, which are coupled with it. */
+
 import { getRouteApi, Link } from "@tanstack/react-router";
 import { useMemo, useState } from "react";
+import { Button } from "@/components/Button";
 import { LookedAt } from "@/components/charts/LookedAt";
 import { Empty } from "@/components/Empty";
 import { Failed } from "@/components/Failed";
@@ -27,9 +29,9 @@ export function ComparePage() {
       {missing.map((reference) => (
         <p key={reference} className={classes.missing} role="status">
           There is no job <code>{reference}</code>.{" "}
-          <button type="button" onClick={() => change({ jobs: view.jobs.filter((each) => each !== reference) })}>
+          <Button variant="link" onClick={() => change({ jobs: view.jobs.filter((each) => each !== reference) })}>
             Leave it out
-          </button>
+          </Button>
         </p>
       ))}
       {error ? <Failed error={error} retry={retry} /> : null}

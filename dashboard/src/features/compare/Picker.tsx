@@ -1,8 +1,11 @@
 /** Adds jobs to the comparison: the newest ones, or those whose name holds what is typed. */
+
 import { useDebouncedValue } from "@mantine/hooks";
 import { useId, useState } from "react";
 import { listJobs } from "@/api/generated";
 import { usePolled } from "@/api/polling";
+import { Button } from "@/components/Button";
+import { Input } from "@/components/Input";
 import { StateBadge } from "@/components/StateBadge";
 import { useNow } from "@/components/useNow";
 import { COMPARED_MAX } from "@/lib/compared";
@@ -47,7 +50,8 @@ export function Picker({ chosen, onAdd }: PickerProps) {
         if (!event.currentTarget.contains(event.relatedTarget)) setIsOpen(false);
       }}
     >
-      <input
+      <Input
+        size="sm"
         type="search"
         className={classes.field}
         placeholder={isFull ? `${COMPARED_MAX} jobs at most` : "Add a job by its name"}
@@ -68,11 +72,11 @@ export function Picker({ chosen, onAdd }: PickerProps) {
       <ul id={list} className={classes.found} hidden={!isOpen || isFull} aria-label="Jobs that can be added">
         {found.slice(0, ROWS).map(({ id, name, state, created_at }) => (
           <li key={id}>
-            <button type="button" onClick={() => onAdd(id)}>
+            <Button variant="unstyled" onClick={() => onAdd(id)}>
               <span className={classes.name}>{name}</span>
               <StateBadge state={state} />
               <span className={classes.when}>{ago(created_at, now)}</span>
-            </button>
+            </Button>
           </li>
         ))}
         {found.length > ROWS ? (

@@ -1,7 +1,9 @@
 /** Rows of the table of runs: one run, and the head of a group. */
+
 import { Link } from "@tanstack/react-router";
 import { memo } from "react";
 import type { JobState } from "@/api/generated";
+import { Button } from "@/components/Button";
 import { Swatch } from "@/components/charts/Swatch";
 import { StateIcon } from "@/components/StateBadge";
 import { number } from "@/lib/format";
@@ -75,23 +77,25 @@ export const RunRow = memo(function RunRow({ id, name, columns, metric, group, a
       {run.hasBaseline ? <Difference value={run.difference} metric={metric} /> : null}
       <td className={`${classes.number} ${classes.soft}`}>{step === null ? "–" : number(step)}</td>
       <td className={classes.actions}>
-        <button
-          type="button"
+        <Button
+          variant="subtle"
+          size="xs"
           aria-pressed={isBaseline}
           aria-label={`Compare with ${name} as base`}
           title={isBaseline ? "Compare with no baseline" : "Compare the others with this run"}
           onClick={() => actions.base(id)}
         >
           base
-        </button>
-        <button
-          type="button"
+        </Button>
+        <Button
+          variant="subtle"
+          size="xs"
           aria-label={`Remove ${name} from the comparison`}
           title="Remove from the comparison"
           onClick={() => actions.remove(id)}
         >
           ×
-        </button>
+        </Button>
       </td>
     </tr>
   );
@@ -161,8 +165,8 @@ interface EyeProps {
 /** The line of a row, which hides it. */
 function Eye({ name, slot, isHidden, onHide }: EyeProps) {
   return (
-    <button
-      type="button"
+    <Button
+      variant="unstyled"
       className={classes.eye}
       aria-pressed={!isHidden}
       aria-label={`Show ${name}`}
@@ -170,7 +174,7 @@ function Eye({ name, slot, isHidden, onHide }: EyeProps) {
       onClick={() => onHide(!isHidden)}
     >
       <Swatch slot={slot} />
-    </button>
+    </Button>
   );
 }
 

@@ -1,5 +1,7 @@
 /** One table of all runs: legend, settings and figures. A row is a run; with groups, each group has a row before its runs. */
+
 import { memo, type ReactNode, useCallback, useMemo, useRef } from "react";
+import { Button } from "@/components/Button";
 import type { Described } from "@/lib/series";
 import { GroupRow, RunRow } from "./Row";
 import classes from "./RunTable.module.css";
@@ -132,10 +134,10 @@ const Head = memo(function Head({ by, sort, onSort, isNumber = false, title, chi
       aria-sort={isSorted ? (sort.isDescending ? "descending" : "ascending") : undefined}
       title={title}
     >
-      <button type="button" className={classes.sort} onClick={() => onSort(by)}>
+      <Button variant="unstyled" className={classes.sort} onClick={() => onSort(by)}>
         {children}
         {isSorted ? <span aria-hidden>{sort.isDescending ? " ▼" : " ▲"}</span> : null}
-      </button>
+      </Button>
     </th>
   );
 });

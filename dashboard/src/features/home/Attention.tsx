@@ -1,6 +1,8 @@
 /** Nodes that get no work, own jobs that failed, and budgets that are almost used up. */
+
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
+import { Button, looking } from "@/components/Button";
 import { useClock } from "@/components/Clock";
 import { Panel } from "@/components/Panel";
 import classes from "./HomePage.module.css";
@@ -27,9 +29,9 @@ export function Attention({ notices }: { notices: readonly Notice[] }) {
         ))}
       </ul>
       {more > 0 ? (
-        <button type="button" className={classes.more} aria-expanded={isOpen} onClick={() => setIsOpen(!isOpen)}>
+        <Button variant="unstyled" className={classes.more} aria-expanded={isOpen} onClick={() => setIsOpen(!isOpen)}>
           {isOpen ? "Show fewer" : `${more} more`}
-        </button>
+        </Button>
       ) : null}
     </Panel>
   );
@@ -60,7 +62,7 @@ function Row({ notice }: { notice: Notice }) {
 }
 
 function Target({ notice, what }: { notice: Notice; what: string }) {
-  const label = { className: classes.open, "aria-label": `Open ${what}`, children: "Open" };
+  const label = { ...looking({ size: "xs" }), "aria-label": `Open ${what}`, children: "Open" };
   if (notice.kind === "job") return <Link to="/jobs/$job" params={{ job: notice.id }} {...label} />;
   return notice.kind === "node" ? <Link to="/cluster" {...label} /> : <Link to="/projects" {...label} />;
 }

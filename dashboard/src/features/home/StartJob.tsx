@@ -1,5 +1,7 @@
 /** First steps of one person on one machine: a template, the command, another machine. */
+
 import { Link } from "@tanstack/react-router";
+import { looking } from "@/components/Button";
 import { CopyButton } from "@/components/CopyButton";
 import { Panel } from "@/components/Panel";
 import { TEMPLATE_NAMES } from "@/lib/template-names";
@@ -18,7 +20,7 @@ export function StartJob() {
         <ul>
           {TEMPLATE_NAMES.map((template) => (
             <li key={template}>
-              <Link to="/submit" search={{ template }}>
+              <Link to="/submit" search={{ template }} {...looking({ size: "xs" })}>
                 {template}
               </Link>
             </li>

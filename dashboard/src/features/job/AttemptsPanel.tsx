@@ -1,6 +1,8 @@
 /** The attempts at a job, newest first: that all of them made the same batch is what is to be seen here at one glance. */
+
 import { useMemo, useState } from "react";
 import type { AttemptView, EventView, JobView } from "@/api/generated";
+import { Button } from "@/components/Button";
 import { useClock } from "@/components/Clock";
 import { Failed } from "@/components/Failed";
 import { Panel } from "@/components/Panel";
@@ -8,7 +10,6 @@ import { number } from "@/lib/format";
 import { AttemptRow } from "./AttemptRow";
 import classes from "./AttemptsPanel.module.css";
 import { promiseOver, spans } from "./attempts";
-import buttons from "./buttons.module.css";
 import { useJobAttempts } from "./job-queries";
 import { restoredFiles, resumedSteps } from "./timeline";
 
@@ -69,9 +70,9 @@ function Attempts({ job, attempts, events }: AttemptsProps) {
         ))}
       </ol>
       {hidden > 0 ? (
-        <button type="button" className={buttons.button} onClick={() => setAll(true)}>
+        <Button size="sm" onClick={() => setAll(true)}>
           Show {number(hidden)} earlier attempts
-        </button>
+        </Button>
       ) : null}
       {all && attempts.length >= LISTED_MAX ? (
         <p className={classes.soft}>The service lists the newest {LISTED_MAX}; the events tell of those before.</p>

@@ -1,10 +1,11 @@
 /** The files of one checkpoint, each to be downloaded; what is too large for a browser's memory is left to the command. */
+
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { type CheckpointFile, getJobCheckpoint, getJobCheckpointFile } from "@/api/generated";
+import { Button } from "@/components/Button";
 import { Failed } from "@/components/Failed";
 import { bytes } from "@/lib/format";
 import { saveFile } from "@/lib/save-file";
-import buttons from "./buttons.module.css";
 import classes from "./CheckpointsTab.module.css";
 
 /** A download that needs the token goes through the page's memory first. */
@@ -74,15 +75,14 @@ function Download({ file, jobId, step, attempt }: Which & { file: CheckpointFile
   if (file.bytes > BROWSER_BYTES_MAX) return <span>with the command</span>;
   return (
     <>
-      <button
-        type="button"
-        className={buttons.quiet}
+      <Button
+        variant="link"
         aria-label={`Download ${file.name}`}
         disabled={download.isPending}
         onClick={() => download.mutate()}
       >
         {download.isPending ? "downloading…" : "download"}
-      </button>
+      </Button>
       {download.error === null ? null : <Failed error={download.error} />}
     </>
   );

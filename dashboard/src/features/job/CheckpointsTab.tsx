@@ -1,15 +1,16 @@
 /** What a job has saved: its published checkpoints, newest first, their files, and how to fetch or start from one. */
+
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
 import type { CheckpointView, JobView } from "@/api/generated";
 import { useRights } from "@/api/rights";
+import { Button, looking } from "@/components/Button";
 import { CopyButton } from "@/components/CopyButton";
 import { Empty } from "@/components/Empty";
 import { Failed } from "@/components/Failed";
 import { Panel } from "@/components/Panel";
 import { hasEnded } from "@/lib/ended";
 import { bytes, moment, number } from "@/lib/format";
-import buttons from "./buttons.module.css";
 import { CheckpointFiles } from "./CheckpointFiles";
 import classes from "./CheckpointsTab.module.css";
 import { cloneStart } from "./JobActions";
@@ -110,11 +111,11 @@ function Row({ job, checkpoint, isNewest, measured, fetches, isOpen, onToggle }:
         </td>
         <td>
           <div className={classes.doing}>
-            <button type="button" className={buttons.button} aria-expanded={isOpen} onClick={onToggle}>
+            <Button size="xs" aria-expanded={isOpen} onClick={onToggle}>
               Files
-            </button>
+            </Button>
             {fetches && submits ? (
-              <Link to="/submit" search={cloneStart(job.id, step)} className={buttons.button} title={STARTS}>
+              <Link to="/submit" search={cloneStart(job.id, step)} {...looking({ size: "xs" })} title={STARTS}>
                 Start a job from this
               </Link>
             ) : null}

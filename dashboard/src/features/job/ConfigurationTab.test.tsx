@@ -1,10 +1,11 @@
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
-import { cleanup, fireEvent, render, screen, waitFor } from "@testing-library/react";
+import { cleanup, fireEvent, screen, waitFor } from "@testing-library/react";
 import type { ReactNode } from "react";
 import { beforeEach, expect, it, vi } from "vitest";
 import { getJob, getJobSpec, listJobs } from "@/api/generated";
 import { saveFile } from "@/lib/save-file";
 import { aJob } from "@/testing/jobs";
+import { render } from "@/testing/render";
 import { ConfigurationTab } from "./ConfigurationTab";
 
 vi.mock("@/lib/save-file", () => ({ saveFile: vi.fn() }));

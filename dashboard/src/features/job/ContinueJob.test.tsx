@@ -1,8 +1,9 @@
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
-import { fireEvent, render, screen, waitFor } from "@testing-library/react";
+import { fireEvent, screen, waitFor } from "@testing-library/react";
 import { expect, it, vi } from "vitest";
 import { Failure } from "@/api/client";
 import { cloneJob, type JobView } from "@/api/generated";
+import { render } from "@/testing/render";
 import { ContinueJob } from "./ContinueJob";
 
 const navigate = vi.hoisted(() => vi.fn());

@@ -1,9 +1,10 @@
 /** A new job that goes on where an ended one stopped. */
+
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
 import { cloneJob, type JobView } from "@/api/generated";
+import { Button } from "@/components/Button";
 import { Failed } from "@/components/Failed";
-import buttons from "./buttons.module.css";
 
 /** For a job that failed or was cancelled, whose checkpoints the caller reads, and who may submit. */
 export function ContinueJob({ job }: { job: JobView }) {
@@ -20,15 +21,14 @@ export function ContinueJob({ job }: { job: JobView }) {
   });
   return (
     <>
-      <button
-        type="button"
-        className={buttons.button}
+      <Button
+        size="sm"
         disabled={request.isPending}
         title="A new job that begins with this one's newest checkpoint and its files"
         onClick={() => request.mutate()}
       >
         Continue
-      </button>
+      </Button>
       {request.error === null ? null : <Failed error={request.error} />}
     </>
   );

@@ -1,10 +1,11 @@
 /** Deletes files that a job keeps, after a confirmation. */
+
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { deleteJobFiles, type JobView } from "@/api/generated";
+import { Button } from "@/components/Button";
 import { Dialog, DialogAnswer, DialogFoot } from "@/components/Dialog";
 import { Failed } from "@/components/Failed";
-import buttons from "./buttons.module.css";
 import classes from "./JobActions.module.css";
 
 interface DeleteFilesProps {
@@ -32,9 +33,9 @@ export function DeleteFiles({ job, pattern, button, what }: DeleteFilesProps) {
   };
   return (
     <>
-      <button type="button" className={buttons.danger} onClick={() => setAsks(true)}>
+      <Button size="sm" isDanger onClick={() => setAsks(true)}>
         {button}
-      </button>
+      </Button>
       {asks ? (
         <Dialog title={`Delete from ${job.name}?`} close={close}>
           <p className={classes.says}>{what}. It cannot be taken back.</p>

@@ -1,9 +1,9 @@
-import { MantineProvider } from "@mantine/core";
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
-import { fireEvent, render, screen, waitFor } from "@testing-library/react";
+import { fireEvent, screen, waitFor } from "@testing-library/react";
 import { beforeEach, expect, it, vi } from "vitest";
 import { Failure } from "@/api/client";
 import { deleteJob, type JobView, listJobCheckpoints } from "@/api/generated";
+import { render } from "@/testing/render";
 import { DeleteJob } from "./DeleteJob";
 
 const navigate = vi.fn(() => Promise.resolve());
@@ -19,11 +19,9 @@ beforeEach(() => {
 
 function ask() {
   render(
-    <MantineProvider>
-      <QueryClientProvider client={new QueryClient()}>
-        <DeleteJob job={JOB} />
-      </QueryClientProvider>
-    </MantineProvider>,
+    <QueryClientProvider client={new QueryClient()}>
+      <DeleteJob job={JOB} />
+    </QueryClientProvider>,
   );
   fireEvent.click(screen.getByRole("button", { name: "Delete" }));
 }

@@ -1,12 +1,13 @@
 /** Deletes a job that has ended, once somebody has read what goes with it. */
+
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
 import { deleteJob, type JobView } from "@/api/generated";
+import { Button } from "@/components/Button";
 import { Dialog, DialogAnswer, DialogFoot } from "@/components/Dialog";
 import { Failed } from "@/components/Failed";
 import { counted } from "@/lib/resources";
-import buttons from "./buttons.module.css";
 import classes from "./JobActions.module.css";
 import { useCheckpoints } from "./job-queries";
 
@@ -30,9 +31,9 @@ export function DeleteJob({ job }: { job: JobView }) {
   const saved = checkpoints?.length ?? 0;
   return (
     <>
-      <button type="button" className={buttons.danger} onClick={() => setAsks(true)}>
+      <Button size="sm" isDanger onClick={() => setAsks(true)}>
         Delete
-      </button>
+      </Button>
       {asks ? (
         <Dialog title={`Delete ${job.name}?`} close={close}>
           <p className={classes.says}>

@@ -1,9 +1,10 @@
 /** Every event of a job, newest first, attempt by attempt. A long list is drawn as far as somebody asks for it. */
+
 import { useMemo, useState } from "react";
+import { Button } from "@/components/Button";
 import { Failed } from "@/components/Failed";
 import { Panel } from "@/components/Panel";
 import { moment, number } from "@/lib/format";
-import buttons from "./buttons.module.css";
 import classes from "./EventsPanel.module.css";
 import type { JobEvents } from "./job-queries";
 import { chapters, type Entry, heading, newestFirst } from "./timeline";
@@ -44,11 +45,11 @@ export function EventsPanel({ story }: { story: JobEvents }) {
         ))}
       </ol>
       {older > 0 || (events !== undefined && !isWhole) ? (
-        <button type="button" className={buttons.button} disabled={older === 0 && isReading} onClick={showOlder}>
+        <Button size="sm" disabled={older === 0 && isReading} onClick={showOlder}>
           {older === 0 && isReading
             ? "Reading older events…"
             : `Show older events${isWhole ? ` (${number(older)} more)` : ""}`}
-        </button>
+        </Button>
       ) : null}
     </Panel>
   );

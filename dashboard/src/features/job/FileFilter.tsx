@@ -1,5 +1,7 @@
 /** The filter of a list of files: a part of a name, or a pattern. */
+
 import { useEffect, useRef, useState } from "react";
+import { Input } from "@/components/Input";
 import classes from "./FilesTab.module.css";
 
 const TYPING_MS = 300;
@@ -23,7 +25,8 @@ export function FileFilter({ value, onFilter }: { value: string; onFilter: (type
     return () => clearTimeout(timer);
   }, [typed]);
   return (
-    <input
+    <Input
+      size="sm"
       type="search"
       className={classes.filter}
       aria-label="Filter the files"

@@ -1,13 +1,14 @@
 /** One file of the list, with its preview below it once it is opened. */
+
 import { useMutation } from "@tanstack/react-query";
 import { memo } from "react";
 import { getJobFile, type JobView, type KeptFileView } from "@/api/generated";
+import { Button } from "@/components/Button";
 import { CopyButton } from "@/components/CopyButton";
 import { Failed } from "@/components/Failed";
 import { bytes, moment } from "@/lib/format";
 import { printable } from "@/lib/printable";
 import { saveFile } from "@/lib/save-file";
-import buttons from "./buttons.module.css";
 import { DeleteFiles } from "./DeleteFiles";
 import { FilePreview } from "./FilePreview";
 import classes from "./FilesTab.module.css";
@@ -33,9 +34,9 @@ export const FileRow = memo(function FileRow({ job, file, fetches, deletes, isOp
       <tr>
         <th scope="row" className={classes.path}>
           {fetches ? (
-            <button type="button" className={buttons.quiet} aria-expanded={isOpen} onClick={() => onToggle(file.path)}>
+            <Button variant="link" aria-expanded={isOpen} onClick={() => onToggle(file.path)}>
               {name}
-            </button>
+            </Button>
           ) : (
             name
           )}
@@ -84,15 +85,14 @@ function Download({ jobId, file, name }: { jobId: string; file: KeptFileView; na
   });
   return (
     <>
-      <button
-        type="button"
-        className={buttons.quiet}
+      <Button
+        variant="link"
         aria-label={`Download ${name}`}
         disabled={download.isPending}
         onClick={() => download.mutate()}
       >
         {download.isPending ? "downloading…" : "download"}
-      </button>
+      </Button>
       {download.error === null ? null : <Failed error={download.error} />}
     </>
   );

@@ -1,11 +1,11 @@
-import { MantineProvider } from "@mantine/core";
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
-import { fireEvent, render, screen, waitFor, within } from "@testing-library/react";
+import { fireEvent, screen, waitFor, within } from "@testing-library/react";
 import { beforeEach, expect, it, vi } from "vitest";
 import type { JobView, KeptFileView } from "@/api/generated";
 import { VIEWER } from "@/testing/caller";
 import { aJob } from "@/testing/jobs";
 import { type Asked, serve } from "@/testing/pages";
+import { render } from "@/testing/render";
 import { FilesTab } from "./FilesTab";
 
 const HOSTILE = '<img src=x onerror="alert(1)">\u202egnp.\n.pt';
@@ -35,11 +35,9 @@ function show(
   const client = new QueryClient({ defaultOptions: { queries: { retry: false } } });
   const onMatch = vi.fn();
   const tab = (typed?: string) => (
-    <MantineProvider env="test">
-      <QueryClientProvider client={client}>
-        <FilesTab job={job} match={typed} onMatch={onMatch} />
-      </QueryClientProvider>
-    </MantineProvider>
+    <QueryClientProvider client={client}>
+      <FilesTab job={job} match={typed} onMatch={onMatch} />
+    </QueryClientProvider>
   );
   const { rerender } = render(tab(match));
   onMatch.mockImplementation((typed) => rerender(tab(typed)));

@@ -1,7 +1,9 @@
 /** Files that a job keeps: a list with a filter, previews, downloads and deletion. */
+
 import { useCallback, useState } from "react";
 import type { JobView, KeptFilesPage } from "@/api/generated";
 import { useRights } from "@/api/rights";
+import { Button } from "@/components/Button";
 import { Empty } from "@/components/Empty";
 import { Failed } from "@/components/Failed";
 import { Panel } from "@/components/Panel";
@@ -9,7 +11,6 @@ import { useNow } from "@/components/useNow";
 import { hasEnded } from "@/lib/ended";
 import { ago, bytes, number } from "@/lib/format";
 import { counted } from "@/lib/resources";
-import buttons from "./buttons.module.css";
 import { DeleteFiles } from "./DeleteFiles";
 import { FileFilter } from "./FileFilter";
 import { FileRow } from "./FileRow";
@@ -48,13 +49,9 @@ export function FilesTab({ job, match, onMatch }: FilesTabProps) {
       )}
       {page === undefined || page.total <= page.items.length ? null : (
         <p className={classes.more}>
-          <button
-            type="button"
-            className={buttons.button}
-            onClick={() => setRows(Math.min(FILES_MAX, page.items.length + ROWS))}
-          >
+          <Button size="sm" onClick={() => setRows(Math.min(FILES_MAX, page.items.length + ROWS))}>
             Show more
-          </button>
+          </Button>
           <span>
             {number(page.items.length)} of {number(page.total)} are shown
           </span>

@@ -1,14 +1,15 @@
 /** What can be done with a job: pause it, cancel it, submit it again, continue it, delete it. */
+
 import { useClickOutside } from "@mantine/hooks";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
 import { cancelJob, type JobView } from "@/api/generated";
 import { useRights } from "@/api/rights";
+import { Button, looking } from "@/components/Button";
 import { Dialog, DialogAnswer, DialogFoot } from "@/components/Dialog";
 import { Failed } from "@/components/Failed";
 import { hasEnded } from "@/lib/ended";
-import buttons from "./buttons.module.css";
 import { ContinueJob } from "./ContinueJob";
 import { DeleteJob } from "./DeleteJob";
 import classes from "./JobActions.module.css";
@@ -54,35 +55,35 @@ export function JobActions({ job }: { job: JobView }) {
       }}
     >
       {controls || submits ? (
-        <button
-          type="button"
-          className={`${buttons.button} ${classes.more}`}
+        <Button
+          size="sm"
+          className={classes.more}
           aria-expanded={isOpen}
           aria-label="More actions"
           onClick={() => setIsOpen(!isOpen)}
         >
           ⋯
-        </button>
+        </Button>
       ) : null}
       <div className={classes.buttons} data-open={isOpen}>
         {!controls || hasEnded(job) ? null : <PauseJob job={job} />}
         {!controls || hasEnded(job) ? null : (
-          <button
-            type="button"
-            className={buttons.danger}
+          <Button
+            size="sm"
+            isDanger
             disabled={job.intent === "cancel"}
             title={job.stop_grace?.reason}
             onClick={() => setAsks(true)}
           >
             {job.intent === "cancel" ? `Cancelling…${limitOf(job)}` : "Cancel"}
-          </button>
+          </Button>
         )}
         {reads && (job.state === "failed" || job.state === "cancelled") ? <ContinueJob job={job} /> : null}
         {submits ? (
           <Link
             to="/submit"
             search={cloneStart(job.id)}
-            className={buttons.button}
+            {...looking({ size: "sm" })}
             title="A new job with this one's spec"
           >
             Clone

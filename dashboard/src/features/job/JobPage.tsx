@@ -1,15 +1,16 @@
 /** One job: what it is and how far it is, and below that the part that the address names, with the log beside it. */
+
 import { getRouteApi, Link } from "@tanstack/react-router";
 import { lazy, Suspense, useLayoutEffect, useRef, useState } from "react";
 import type { JobView } from "@/api/generated";
 import { useKeys } from "@/app/keys";
+import { Button } from "@/components/Button";
 import { Clock } from "@/components/Clock";
 import { Failed } from "@/components/Failed";
 import { PageStale } from "@/components/Stale";
 import { usePageIcon, usePageTitle } from "@/components/usePageTitle";
 import { useRemembered } from "@/components/useRemembered";
 import { readLook } from "@/lib/look";
-import buttons from "./buttons.module.css";
 import { CheckpointsTab } from "./CheckpointsTab";
 import { ConfigurationTab } from "./ConfigurationTab";
 import { FilesTab } from "./FilesTab";
@@ -64,15 +65,15 @@ function Job({ job, reference, view }: { job: JobView; reference: string; view: 
         <Tabs reference={reference} view={view} />
         {isCharts ? <div ref={setControls} className={classes.controls} /> : null}
         {hasDrawer ? (
-          <button
-            type="button"
-            className={`${buttons.button} ${classes.log}`}
+          <Button
+            size="sm"
+            className={classes.log}
             aria-pressed={withLog}
             title="Show the log beside it (l)"
             onClick={() => setWithLog(!withLog)}
           >
             Log
-          </button>
+          </Button>
         ) : null}
       </JobHeader>
       <PageStale of={["job", reference]} />

@@ -1,10 +1,11 @@
 /** The log beside the other parts of a job's page; on a small screen below them. Its filter is its own, and no address's. */
+
 import { getRouteApi, Link, useRouter } from "@tanstack/react-router";
 import { type CSSProperties, type PointerEvent, useCallback, useState } from "react";
 import type { JobView } from "@/api/generated";
+import { Button, looking } from "@/components/Button";
 import { LogViewer } from "@/components/logs/LogViewer";
 import type { LogView } from "@/lib/log-view";
-import buttons from "./buttons.module.css";
 import { clampedWidth, storedWidth, storeWidth, WIDTH_MAX, WIDTH_MIN, widthAfter } from "./drawer-size";
 import classes from "./LogDrawer.module.css";
 import { ranksOf } from "./ranks";
@@ -26,12 +27,17 @@ export function LogDrawer({ job, onClose }: { job: JobView; onClose: () => void 
       <Edge width={width} onWidth={setWidth} />
       <div className={classes.head}>
         <h2>Log</h2>
-        <Link to="/jobs/$job" params={{ job: reference }} search={{ ...view, tab: "logs" }} className={buttons.quiet}>
+        <Link
+          to="/jobs/$job"
+          params={{ job: reference }}
+          search={{ ...view, tab: "logs" }}
+          {...looking({ variant: "link" })}
+        >
           Whole page
         </Link>
-        <button type="button" className={buttons.quiet} title="Close (l)" onClick={onClose}>
+        <Button variant="link" title="Close (l)" onClick={onClose}>
           Close
-        </button>
+        </Button>
       </div>
       <LogViewer
         jobId={job.id}

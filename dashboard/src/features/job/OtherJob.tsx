@@ -1,9 +1,11 @@
 /** Selects the job whose spec this one is compared with, by its name or id; the newest ones are suggested. */
+
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
 import { useId, useState } from "react";
 import { type JobView, listJobs } from "@/api/generated";
-import buttons from "./buttons.module.css";
+import { Button } from "@/components/Button";
+import { Input } from "@/components/Input";
 import { shortId } from "./JobHeader";
 import classes from "./SpecPanel.module.css";
 
@@ -41,7 +43,8 @@ export function OtherJob({ job, against }: OtherJobProps) {
         compare(typed.trim());
       }}
     >
-      <input
+      <Input
+        size="sm"
         aria-label="Job to compare with, by its name or id"
         placeholder="Name or id of another job"
         list={list}
@@ -56,13 +59,13 @@ export function OtherJob({ job, against }: OtherJobProps) {
             <option key={id} value={id} label={`${name}, ${state}, ${shortId(id)}`} />
           ))}
       </datalist>
-      <button type="submit" className={buttons.button} disabled={typed.trim() === ""}>
+      <Button size="sm" type="submit" disabled={typed.trim() === ""}>
         Compare
-      </button>
+      </Button>
       {against === undefined ? null : (
-        <button type="button" className={buttons.button} onClick={() => compare("")}>
+        <Button size="sm" onClick={() => compare("")}>
           Clear
-        </button>
+        </Button>
       )}
     </form>
   );

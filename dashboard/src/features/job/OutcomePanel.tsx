@@ -1,14 +1,15 @@
 /** How a job ended, in one line; of a failed one first why, where in the code, and what to do about it. */
+
 import { useMediaQuery } from "@mantine/hooks";
 import { Link } from "@tanstack/react-router";
 import { type ReactNode, useLayoutEffect, useRef, useState } from "react";
 import type { JobView, Outcome } from "@/api/generated";
 import { useSummaries } from "@/api/series";
+import { looking } from "@/components/Button";
 import { AnsiText } from "@/components/logs/AnsiText";
 import { raisedIn } from "@/lib/exception";
 import { number } from "@/lib/format";
 import { FIRST_ERROR } from "@/lib/log-view";
-import buttons from "./buttons.module.css";
 import classes from "./OutcomePanel.module.css";
 
 export function OutcomePanel({ job, reference }: { job: JobView; reference: string }) {
@@ -160,7 +161,7 @@ function FirstError({ job, outcome: { rank }, reference }: FailureProps) {
         ...(rank == null ? {} : { rank }),
         line: FIRST_ERROR,
       }}
-      className={buttons.button}
+      {...looking({ size: "sm" })}
     >
       {rank == null ? "First error in the logs" : `First error of rank ${rank} in the logs`}
     </Link>

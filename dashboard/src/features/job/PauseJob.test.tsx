@@ -1,8 +1,9 @@
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
-import { fireEvent, render, screen, waitFor } from "@testing-library/react";
+import { fireEvent, screen, waitFor } from "@testing-library/react";
 import { describe, expect, it, vi } from "vitest";
 import { Failure } from "@/api/client";
 import { type JobView, pauseJob, resumeJob } from "@/api/generated";
+import { render } from "@/testing/render";
 import { PauseJob } from "./PauseJob";
 
 vi.mock("@/api/generated", () => ({ pauseJob: vi.fn(), resumeJob: vi.fn() }));

@@ -1,8 +1,9 @@
 /** Pause of a job, and its return to the queue. */
+
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { type JobView, pauseJob, resumeJob } from "@/api/generated";
+import { Button } from "@/components/Button";
 import { Failed } from "@/components/Failed";
-import buttons from "./buttons.module.css";
 
 /** For a job that has not ended and that the caller controls. */
 export function PauseJob({ job }: { job: JobView }) {
@@ -16,9 +17,8 @@ export function PauseJob({ job }: { job: JobView }) {
   if (job.intent === "cancel") return null;
   return (
     <>
-      <button
-        type="button"
-        className={buttons.button}
+      <Button
+        size="sm"
         disabled={request.isPending}
         title={
           resumes
@@ -28,7 +28,7 @@ export function PauseJob({ job }: { job: JobView }) {
         onClick={() => request.mutate()}
       >
         {resumes ? "Resume" : "Pause"}
-      </button>
+      </Button>
       {request.error === null ? null : <Failed error={request.error} />}
     </>
   );

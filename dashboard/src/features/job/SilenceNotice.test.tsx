@@ -1,9 +1,10 @@
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
-import { cleanup, render, screen } from "@testing-library/react";
+import { cleanup, screen } from "@testing-library/react";
 import type { ReactNode } from "react";
 import { afterEach, expect, it, vi } from "vitest";
 import type { EventView, JobView } from "@/api/generated";
 import { knowEvents } from "@/testing/live";
+import { render } from "@/testing/render";
 import { OverviewTab } from "./OverviewTab";
 
 vi.mock("@/api/generated", () => ({ listJobAttempts: vi.fn() }));

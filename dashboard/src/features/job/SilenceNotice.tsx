@@ -1,8 +1,9 @@
 /** A script that writes nothing while its devices are idle: since when, where its ranks are, and their stacks. */
+
 import { Link } from "@tanstack/react-router";
 import type { JobView } from "@/api/generated";
+import { looking } from "@/components/Button";
 import { moment } from "@/lib/format";
-import buttons from "./buttons.module.css";
 import { useJobEvents } from "./job-queries";
 import classes from "./SilenceNotice.module.css";
 import { silencesOf } from "./silence";
@@ -21,7 +22,7 @@ export function SilenceNotice({ job, reference }: { job: JobView; reference: str
           to="/jobs/$job"
           params={{ job: reference }}
           search={{ tab: "logs", stream: "launcher", ...(event.attempt === null ? {} : { attempt: event.attempt }) }}
-          className={buttons.button}
+          {...looking({ size: "sm" })}
         >
           Stacks in the logs
         </Link>

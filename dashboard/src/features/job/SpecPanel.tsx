@@ -1,13 +1,14 @@
 /** The spec in YAML: as submitted, whole with what was not submitted set apart, or what differs from another job's. */
+
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { lazy, Suspense } from "react";
 import type { JobView } from "@/api/generated";
+import { Button } from "@/components/Button";
 import { CopyButton } from "@/components/CopyButton";
 import { Failed } from "@/components/Failed";
 import { Panel } from "@/components/Panel";
 import { saveFile } from "@/lib/save-file";
-import buttons from "./buttons.module.css";
 import { useWholeSpec } from "./job-queries";
 import { OtherJob } from "./OtherJob";
 import classes from "./SpecPanel.module.css";
@@ -67,9 +68,8 @@ export function SpecPanel({ job, reference, isWhole, against }: Props) {
           ))}
         </nav>
         <CopyButton text={yaml ?? ""} what="spec" label="Copy" />
-        <button
-          type="button"
-          className={buttons.button}
+        <Button
+          size="sm"
           disabled={yaml === undefined}
           onClick={() =>
             saveFile(
@@ -79,7 +79,7 @@ export function SpecPanel({ job, reference, isWhole, against }: Props) {
           }
         >
           Download
-        </button>
+        </Button>
       </div>
       {isWhole && whole === undefined && error !== null ? <Failed error={error} retry={() => void refetch()} /> : null}
       <OtherJob key={against} job={job} against={against} />

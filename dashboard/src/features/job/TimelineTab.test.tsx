@@ -1,11 +1,12 @@
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
-import { fireEvent, render, screen, waitFor, within } from "@testing-library/react";
+import { fireEvent, screen, waitFor, within } from "@testing-library/react";
 import type { ReactNode } from "react";
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import { type EventView, getJobLive, type JobView, listJobAttempts, listJobEvents } from "@/api/generated";
 import { useFollowedJob } from "@/api/live";
 import { aJob, anAttempt, event } from "@/testing/jobs";
 import { LiveService } from "@/testing/live";
+import { render } from "@/testing/render";
 import { TimelineTab } from "./TimelineTab";
 
 vi.mock("@/api/generated", () => ({

@@ -1,10 +1,10 @@
-import { MantineProvider } from "@mantine/core";
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
-import { render, screen } from "@testing-library/react";
+import { screen } from "@testing-library/react";
 import type { ReactNode } from "react";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { getJob, getWhy, type JobView, type WhyView } from "@/api/generated";
 import { aJob } from "@/testing/jobs";
+import { render } from "@/testing/render";
 import { WhyPanel } from "./WhyPanel";
 
 vi.mock("@/api/generated", () => ({ getJob: vi.fn(), getWhy: vi.fn() }));
@@ -27,11 +27,9 @@ describe("a job that waits", () => {
     const client = new QueryClient({ defaultOptions: { queries: { retry: false } } });
     const job = { ...JOB, id: "other", state: "queued" as const, queue, reason: "the scheduler has not looked yet" };
     render(
-      <MantineProvider env="test">
-        <QueryClientProvider client={client}>
-          <WhyPanel job={job} />
-        </QueryClientProvider>
-      </MantineProvider>,
+      <QueryClientProvider client={client}>
+        <WhyPanel job={job} />
+      </QueryClientProvider>,
     );
   }
 

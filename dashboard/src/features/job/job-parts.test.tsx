@@ -1,6 +1,5 @@
-import { MantineProvider } from "@mantine/core";
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
-import { act, fireEvent, render, screen, waitFor, within } from "@testing-library/react";
+import { act, fireEvent, screen, waitFor, within } from "@testing-library/react";
 import type { ReactNode } from "react";
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import { Failure } from "@/api/client";
@@ -14,6 +13,7 @@ import {
   listJobCheckpoints,
 } from "@/api/generated";
 import { ADMIN, VIEWER } from "@/testing/caller";
+import { render } from "@/testing/render";
 import { CheckpointsTab } from "./CheckpointsTab";
 import { JobActions } from "./JobActions";
 import { JobHeader } from "./JobHeader";
@@ -64,11 +64,7 @@ const JOB: JobView = {
 
 function show(part: ReactNode) {
   const client = new QueryClient({ defaultOptions: { queries: { retry: false } } });
-  return render(
-    <MantineProvider env="test">
-      <QueryClientProvider client={client}>{part}</QueryClientProvider>
-    </MantineProvider>,
-  );
+  return render(<QueryClientProvider client={client}>{part}</QueryClientProvider>);
 }
 
 beforeEach(() => {

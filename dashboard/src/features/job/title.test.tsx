@@ -1,9 +1,10 @@
 // @vitest-environment jsdom
-import { render } from "@testing-library/react";
+
 import { beforeEach, describe, expect, it } from "vitest";
 import type { JobState, Progress, QueuePlace } from "@/api/generated";
 import { usePageIcon, usePageTitle } from "@/components/usePageTitle";
 import { aJob } from "@/testing/jobs";
+import { render } from "@/testing/render";
 import { jobTitle } from "./title";
 
 const progress = { step: 341, steps: 1_000, fraction: 0.349 } as Progress;

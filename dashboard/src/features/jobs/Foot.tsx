@@ -1,6 +1,8 @@
 /** Below the rows: the totals of the whole list and its pages, or what can be done with the selection. */
+
 import { Link, useLocation, useRouter } from "@tanstack/react-router";
 import type { JobPage } from "@/api/generated";
+import { Button } from "@/components/Button";
 import { number } from "@/lib/format";
 import { counted } from "@/lib/resources";
 import classes from "./Foot.module.css";
@@ -72,9 +74,9 @@ function Pages({ view, next }: { view: JobsView; next: string | null }) {
         </Link>
       )}
       {cursor !== undefined && isNextPage ? (
-        <button type="button" onClick={() => history.back()}>
+        <Button variant="link" onClick={() => history.back()}>
           ← Previous
-        </button>
+        </Button>
       ) : null}
       {next === null ? null : (
         <Link to="/jobs" search={{ ...view, cursor: next }} state={{ isNextPage: true }}>

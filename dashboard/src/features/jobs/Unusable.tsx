@@ -1,4 +1,5 @@
 /** Columns, order and groups of the address that the service cannot use, each with a way to leave it out. */
+import { Button } from "@/components/Button";
 import { asList, listed } from "@/lib/listed";
 import classes from "./JobsPage.module.css";
 import type { RefusedPart } from "./refusals";
@@ -25,9 +26,9 @@ export function Unusable({ parts, view, go }: UnusableProps) {
       {shown.map((part) => (
         <p key={`${part.parameter} ${part.value}`}>
           {NAMES[part.parameter]} <strong>{part.value}</strong>: {part.words}{" "}
-          <button type="button" onClick={() => go(without(part))}>
+          <Button variant="outline" size="xs" onClick={() => go(without(part))}>
             Leave it out
-          </button>
+          </Button>
         </p>
       ))}
     </div>

@@ -3,8 +3,8 @@
 import { useState } from "react";
 import { type AuditView, listAudit } from "@/api/generated";
 import { usePolled } from "@/api/polling";
+import { Button } from "@/components/Button";
 import { Failed } from "@/components/Failed";
-import { Button } from "@/components/mantine";
 import { SkeletonRows } from "@/components/SkeletonRows";
 import { usePageTitle } from "@/components/usePageTitle";
 import { moment } from "@/lib/format";
@@ -29,14 +29,10 @@ export function AuditPage() {
       {data === undefined ? null : <AuditTable rows={data.items} />}
       {data === undefined && cursors.length === 0 ? null : (
         <>
-          <Button variant="default" disabled={cursors.length === 0} onClick={() => setCursors(cursors.slice(0, -1))}>
+          <Button disabled={cursors.length === 0} onClick={() => setCursors(cursors.slice(0, -1))}>
             Newer
           </Button>{" "}
-          <Button
-            variant="default"
-            disabled={!data?.next_cursor}
-            onClick={() => setCursors([...cursors, data?.next_cursor ?? ""])}
-          >
+          <Button disabled={!data?.next_cursor} onClick={() => setCursors([...cursors, data?.next_cursor ?? ""])}>
             Older
           </Button>
         </>

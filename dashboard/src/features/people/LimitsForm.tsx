@@ -2,8 +2,9 @@
 
 import { type FormEvent, useState } from "react";
 import { changeProject, type ProjectView } from "@/api/generated";
+import { Button } from "@/components/Button";
 import { Failed } from "@/components/Failed";
-import { Button, NativeSelect, TextInput } from "@/components/mantine";
+import { NativeSelect, TextInput } from "@/components/mantine";
 import { refusedField } from "./fields";
 import { type LimitName, limitChanges, NUMBERS, numberIn, startText } from "./limits";
 import classes from "./PeoplePages.module.css";
@@ -64,7 +65,7 @@ export function LimitsForm({ project }: { project: ProjectView }) {
           value={action === "warn" ? "" : action}
           onChange={(event) => set("budget_action", event.currentTarget.value)}
         />
-        <Button size="xs" type="submit" variant="default" loading={change.isPending}>
+        <Button type="submit" loading={change.isPending}>
           Set the limits
         </Button>
       </form>

@@ -2,9 +2,9 @@
 
 import { endSession, listSessions, type SessionView } from "@/api/generated";
 import { usePolled } from "@/api/polling";
+import { Button } from "@/components/Button";
 import { Clock, useClock } from "@/components/Clock";
 import { Failed } from "@/components/Failed";
-import { Button } from "@/components/mantine";
 import { SkeletonRows } from "@/components/SkeletonRows";
 import { ago, moment } from "@/lib/format";
 import { browserWords } from "./browsers";
@@ -41,8 +41,7 @@ function Sessions({ sessions }: { sessions: readonly SessionView[] }) {
         {others.length < 2 ? null : (
           <Button
             className={classes.end}
-            size="compact-xs"
-            variant="default"
+            size="xs"
             loading={endOthers.isPending}
             onClick={() => endOthers.mutate(undefined)}
           >
@@ -101,8 +100,7 @@ function Row({ session }: { session: SessionView }) {
           <strong>this session</strong>
         ) : (
           <Button
-            size="compact-xs"
-            variant="default"
+            size="xs"
             aria-label={`End the session of ${browser} since ${moment(session.created_at)}`}
             loading={end.isPending}
             onClick={() => end.mutate(undefined)}

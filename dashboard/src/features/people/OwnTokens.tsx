@@ -2,9 +2,9 @@
 
 import { listTokens, revokeToken, type TokenView } from "@/api/generated";
 import { usePolled } from "@/api/polling";
+import { Button } from "@/components/Button";
 import { Clock, useClock } from "@/components/Clock";
 import { Failed } from "@/components/Failed";
-import { Button } from "@/components/mantine";
 import { SkeletonRows } from "@/components/SkeletonRows";
 import { ago, moment } from "@/lib/format";
 import classes from "./PeoplePages.module.css";
@@ -67,12 +67,7 @@ function Row({ token }: { token: TokenView }) {
       <td data-name="Last used">{token.used_at === null ? "never" : ago(token.used_at, now)}</td>
       <td>
         {token.revoked_at === null ? (
-          <Button
-            size="compact-xs"
-            variant="default"
-            loading={revoke.isPending}
-            onClick={() => revoke.mutate(undefined)}
-          >
+          <Button size="xs" loading={revoke.isPending} onClick={() => revoke.mutate(undefined)}>
             Revoke {token.name}
           </Button>
         ) : (

@@ -2,8 +2,9 @@
 
 import { type FormEvent, useState } from "react";
 import { changePassword } from "@/api/generated";
+import { Button } from "@/components/Button";
 import { Failed } from "@/components/Failed";
-import { Button, PasswordInput } from "@/components/mantine";
+import { PasswordInput } from "@/components/mantine";
 import { refusedField } from "./fields";
 import classes from "./PeoplePages.module.css";
 import { useChange } from "./useChange";
@@ -46,7 +47,7 @@ export function PasswordForm() {
           autoComplete="new-password"
           required
         />
-        <Button type="submit" loading={change.isPending} disabled={old === "" || next === ""}>
+        <Button variant="filled" type="submit" loading={change.isPending} disabled={old === "" || next === ""}>
           Change the password
         </Button>
       </form>

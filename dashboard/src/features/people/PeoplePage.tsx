@@ -12,8 +12,9 @@ import {
 } from "@/api/generated";
 import { usePolled } from "@/api/polling";
 import { useRights } from "@/api/rights";
+import { Button } from "@/components/Button";
 import { Failed } from "@/components/Failed";
-import { Button, Checkbox, NativeSelect, TextInput } from "@/components/mantine";
+import { Checkbox, NativeSelect, TextInput } from "@/components/mantine";
 import { SkeletonRows } from "@/components/SkeletonRows";
 import { usePageTitle } from "@/components/usePageTitle";
 import { moment } from "@/lib/format";
@@ -122,8 +123,7 @@ function Access({ user, onInvited }: { user: UserView; onInvited: OnInvited }) {
       <td>
         {user.service || user.state === "off" ? null : (
           <Button
-            size="compact-sm"
-            variant="default"
+            size="xs"
             className={classes.first}
             title="A code with which the person sets a new password"
             loading={invites.isPending}
@@ -132,12 +132,7 @@ function Access({ user, onInvited }: { user: UserView; onInvited: OnInvited }) {
             Invite {user.name}
           </Button>
         )}
-        <Button
-          size="compact-sm"
-          variant="default"
-          loading={change.isPending}
-          onClick={() => change.mutate({ active: user.state === "off" })}
-        >
+        <Button size="xs" loading={change.isPending} onClick={() => change.mutate({ active: user.state === "off" })}>
           {user.state === "off" ? `Activate ${user.name}` : `Deactivate ${user.name}`}
         </Button>
       </td>
@@ -177,7 +172,7 @@ function NewUser({ onInvited }: { onInvited: OnInvited }) {
           checked={service}
           onChange={(event) => setService(event.currentTarget.checked)}
         />
-        <Button type="submit" loading={add.isPending} disabled={name === ""}>
+        <Button variant="filled" type="submit" loading={add.isPending} disabled={name === ""}>
           Add
         </Button>
       </form>

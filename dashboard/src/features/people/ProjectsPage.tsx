@@ -15,8 +15,9 @@ import {
 } from "@/api/generated";
 import { usePolled } from "@/api/polling";
 import { useRights } from "@/api/rights";
+import { Button } from "@/components/Button";
 import { Failed } from "@/components/Failed";
-import { Button, NativeSelect, TextInput } from "@/components/mantine";
+import { NativeSelect, TextInput } from "@/components/mantine";
 import { SkeletonRows } from "@/components/SkeletonRows";
 import { usePageTitle } from "@/components/usePageTitle";
 import { LimitsForm } from "./LimitsForm";
@@ -72,8 +73,7 @@ function ProjectPanel({ project }: { project: ProjectView }) {
         {rights.has("project.write", project.name) ? (
           <Button
             className={classes.end}
-            size="compact-xs"
-            variant="default"
+            size="xs"
             loading={archive.isPending}
             onClick={() => archive.mutate(undefined)}
           >
@@ -139,7 +139,7 @@ function Member({ project, member }: { project: string; member: MemberView }) {
         {error === null ? null : <Failed error={error} />}
       </td>
       <td>
-        <Button size="compact-xs" variant="default" loading={remove.isPending} onClick={() => remove.mutate(undefined)}>
+        <Button size="xs" loading={remove.isPending} onClick={() => remove.mutate(undefined)}>
           Remove {member.user}
         </Button>
       </td>
@@ -174,7 +174,7 @@ function NewMember({ project }: { project: string }) {
         value={role}
         onChange={(event) => setRole(event.currentTarget.value as ProjectRole)}
       />
-      <Button size="xs" type="submit" variant="default" loading={add.isPending} disabled={name === ""}>
+      <Button type="submit" loading={add.isPending} disabled={name === ""}>
         Give the role
       </Button>
       {add.error === null ? null : <Failed error={add.error} />}
@@ -214,7 +214,7 @@ function NewProject() {
           value={visibility}
           onChange={(event) => setVisibility(event.currentTarget.value as Visibility)}
         />
-        <Button type="submit" loading={add.isPending} disabled={name === ""}>
+        <Button variant="filled" type="submit" loading={add.isPending} disabled={name === ""}>
           Make the project
         </Button>
       </form>

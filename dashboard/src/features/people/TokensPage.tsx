@@ -3,8 +3,9 @@
 import { type FormEvent, useState } from "react";
 import { createToken, type Right, type Scope } from "@/api/generated";
 import { useRights } from "@/api/rights";
+import { Button } from "@/components/Button";
 import { Failed } from "@/components/Failed";
-import { Button, Checkbox, NumberInput, TextInput } from "@/components/mantine";
+import { Checkbox, NumberInput, TextInput } from "@/components/mantine";
 import { usePageTitle } from "@/components/usePageTitle";
 import { OwnTokens } from "./OwnTokens";
 import classes from "./PeoplePages.module.css";
@@ -66,7 +67,12 @@ function NewToken() {
           </div>
         </Checkbox.Group>
         <NumberInput label="Days until it expires" value={days} min={1} max={DAYS_MAX} onChange={setDays} />
-        <Button type="submit" loading={create.isPending} disabled={name === "" || days === "" || scopes.length === 0}>
+        <Button
+          variant="filled"
+          type="submit"
+          loading={create.isPending}
+          disabled={name === "" || days === "" || scopes.length === 0}
+        >
           Make the token
         </Button>
       </form>

@@ -1,7 +1,10 @@
 /** The priority of a job that waits. A caller who controls the job changes it here. */
+
 import { useMutation } from "@tanstack/react-query";
 import { useState } from "react";
 import { type JobView, markJob } from "@/api/generated";
+import { Button } from "@/components/Button";
+import { Input } from "@/components/Input";
 import classes from "./QueueTable.module.css";
 import { useChanged } from "./useChanged";
 
@@ -25,15 +28,14 @@ export function PriorityCell({ job, controls }: { job: JobView; controls: boolea
   if (!controls) return <>{job.priority}</>;
   if (given === null) {
     return (
-      <button
-        type="button"
-        className={classes.quiet}
+      <Button
+        size="xs"
         aria-label={`Priority ${job.priority} of ${job.name}: change`}
         title="Change the priority"
         onClick={() => setGiven(String(job.priority))}
       >
         {job.priority}
-      </button>
+      </Button>
     );
   }
   return (
@@ -47,20 +49,21 @@ export function PriorityCell({ job, controls }: { job: JobView; controls: boolea
         if (event.key === "Escape") close();
       }}
     >
-      <input
+      <Input
+        size="xs"
         type="number"
         required
         min={0}
         max={PRIORITY_MAX}
-        // biome-ignore lint/a11y/noAutofocus: the field takes the place of the button that was pressed
+        // It takes the place of the button that was pressed.
         autoFocus
         aria-label={`Priority of ${job.name}`}
         value={given}
         onChange={(event) => setGiven(event.target.value)}
       />
-      <button type="submit" disabled={change.isPending}>
+      <Button size="xs" type="submit" disabled={change.isPending}>
         Set
-      </button>
+      </Button>
       {change.error === null ? null : (
         <span role="alert" className={classes.refused}>
           {change.error.message}

@@ -1,8 +1,10 @@
 /** A project of the queue: its share of the devices, and its jobs that wait, with each reason once. */
+
 import { Link } from "@tanstack/react-router";
 import { useId, useState } from "react";
 import type { ShareView } from "@/api/generated";
 import { type Rights, useRights } from "@/api/rights";
+import { Button } from "@/components/Button";
 import { WaitReason } from "@/components/WaitReason";
 import { number } from "@/lib/format";
 import { counted } from "@/lib/resources";
@@ -73,9 +75,9 @@ function CauseRows({ cause: { reason, jobs }, isOpen, toggle, names, rights }: C
           {jobs.length === 1 ? (
             count
           ) : (
-            <button type="button" aria-expanded={isOpen} onClick={toggle}>
+            <Button variant="unstyled" aria-expanded={isOpen} onClick={toggle}>
               {count}
-            </button>
+            </Button>
           )}
           : <WaitReason reason={reason} nameOf={(id) => names.get(id)} />
         </td>

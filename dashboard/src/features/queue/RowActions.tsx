@@ -1,7 +1,9 @@
 /** Actions on a job that waits: show why, and cancel it. */
+
 import { useMutation } from "@tanstack/react-query";
 import { useState } from "react";
 import { cancelJob, type JobView } from "@/api/generated";
+import { Button } from "@/components/Button";
 import { Dialog, DialogAnswer, DialogFoot } from "@/components/Dialog";
 import { Failed } from "@/components/Failed";
 import classes from "./QueueTable.module.css";
@@ -18,19 +20,13 @@ export function RowActions({ job, controls, isOpen, toggle }: Props) {
   const [asks, setAsks] = useState(false);
   return (
     <span className={classes.actions}>
-      <button
-        type="button"
-        className={classes.quiet}
-        aria-label={`Why ${job.name} waits`}
-        aria-expanded={isOpen}
-        onClick={toggle}
-      >
+      <Button size="xs" aria-label={`Why ${job.name} waits`} aria-expanded={isOpen} onClick={toggle}>
         Why
-      </button>
+      </Button>
       {controls ? (
-        <button type="button" className={classes.quiet} aria-label={`Cancel ${job.name}`} onClick={() => setAsks(true)}>
+        <Button size="xs" aria-label={`Cancel ${job.name}`} onClick={() => setAsks(true)}>
           Cancel
-        </button>
+        </Button>
       ) : null}
       {asks ? <CancelDialog job={job} close={() => setAsks(false)} /> : null}
     </span>

@@ -5,7 +5,8 @@ import { type FormEvent, useState } from "react";
 import { Failure, refusalOf } from "@/api/client";
 import { acceptInvitation, listJobs, signIn } from "@/api/generated";
 import { keepToken, readRefusal } from "@/api/token";
-import { Button, Checkbox, Code, PasswordInput, SegmentedControl, TextInput } from "@/components/mantine";
+import { Button } from "@/components/Button";
+import { Checkbox, Code, PasswordInput, SegmentedControl, TextInput } from "@/components/mantine";
 import { usePageTitle } from "@/components/usePageTitle";
 import classes from "./SignIn.module.css";
 
@@ -140,7 +141,7 @@ export function SignIn() {
         checked={remember}
         onChange={(event) => setRemember(event.currentTarget.checked)}
       />
-      <Button type="submit" loading={asking} disabled={given.some((text) => text.trim() === "")}>
+      <Button variant="filled" type="submit" loading={asking} disabled={given.some((text) => text.trim() === "")}>
         Sign in
       </Button>
       {way === "token" ? (

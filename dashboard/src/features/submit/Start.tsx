@@ -1,5 +1,6 @@
 /** Where the text came from: the templates to start from, or the job that is cloned; and the way back from a replacement. */
 
+import { Button } from "@/components/Button";
 import classes from "./Start.module.css";
 import type { Template } from "./templates";
 import type { Draft } from "./useDraft";
@@ -24,9 +25,9 @@ export function Start({ draft, initial, templates, original, source }: Props) {
           <ul aria-labelledby="templates">
             {templates.map(({ name, text: template }) => (
               <li key={name}>
-                <button type="button" aria-pressed={text === template} onClick={() => draft.replace(template, name)}>
+                <Button size="xs" aria-pressed={text === template} onClick={() => draft.replace(template, name)}>
                   {name}
-                </button>
+                </Button>
               </li>
             ))}
           </ul>
@@ -37,17 +38,17 @@ export function Start({ draft, initial, templates, original, source }: Props) {
       {isKept ? (
         <p className={classes.says} role="status">
           This is your text from before.{" "}
-          <button type="button" onClick={() => draft.replace(initial, "the first text")}>
+          <Button variant="link" onClick={() => draft.replace(initial, "the first text")}>
             Start over
-          </button>
+          </Button>
         </p>
       ) : null}
       {replaced !== null && replaced.text !== text ? (
         <p className={classes.says} role="status">
           {replaced.by} replaced what was here.{" "}
-          <button type="button" onClick={draft.putBack}>
+          <Button variant="link" onClick={draft.putBack}>
             Put it back
-          </button>
+          </Button>
         </p>
       ) : null}
     </div>

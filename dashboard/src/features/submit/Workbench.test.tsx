@@ -1,9 +1,10 @@
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
-import { act, fireEvent, render, screen, waitFor } from "@testing-library/react";
+import { act, fireEvent, screen, waitFor } from "@testing-library/react";
 import type { ReactNode } from "react";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { Failure } from "@/api/client";
 import { cloneJob, getJob, type JobView, planJob, submitJob } from "@/api/generated";
+import { render } from "@/testing/render";
 import { readText } from "./text/read";
 import { Workbench } from "./Workbench";
 

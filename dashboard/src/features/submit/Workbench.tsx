@@ -1,7 +1,9 @@
 /** Form, plan and YAML side by side: three views of one text. */
+
 import { Link } from "@tanstack/react-router";
 import { lazy, Suspense, useEffect, useMemo, useRef, useState } from "react";
 import { Failure } from "@/api/client";
+import { Button } from "@/components/Button";
 import { Diff } from "@/components/Diff";
 import { usePageTitle } from "@/components/usePageTitle";
 import type { EditorHandle, Mark } from "./editor/handle";
@@ -103,9 +105,9 @@ export function Workbench({ id, initial, templates, original }: Props) {
               {refusal !== null && refused.length === 0 ? <Refused error={refusal} /> : null}
             </div>
             <div className={classes.act}>
-              <button type="button" onClick={submit} disabled={spec.unreadable !== null || submission.isPending}>
+              <Button variant="filled" onClick={submit} disabled={spec.unreadable !== null || submission.isPending}>
                 {submission.isPending ? "Submitting" : original === null ? "Submit job" : "Submit clone"}
-              </button>
+              </Button>
               <span>Ctrl or ⌘ and Enter</span>
             </div>
           </section>

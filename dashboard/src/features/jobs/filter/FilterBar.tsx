@@ -1,7 +1,10 @@
 /** Which jobs the list shows, and in which groups. Everything here is in the address, and the service does the filtering. */
+
 import { Link } from "@tanstack/react-router";
 import type { ReactNode } from "react";
 import type { JobTotals, ListedJob } from "@/api/generated";
+import { Button } from "@/components/Button";
+import { Select } from "@/components/Select";
 import { StateBadge } from "@/components/StateBadge";
 import { number } from "@/lib/format";
 import type { RefusedPart } from "../refusals";
@@ -68,15 +71,14 @@ function Whose({ view, me, go }: PartProps & { me: string }) {
     <fieldset className={classes.whose}>
       <legend className={classes.hidden}>Whose</legend>
       {choices.map(({ name, whose }) => (
-        <button
+        <Button
           key={name}
-          type="button"
           className={classes.button}
           aria-pressed={view.owner === whose}
           onClick={() => go(changed(view, { owner: whose }))}
         >
           {name}
-        </button>
+        </Button>
       ))}
     </fieldset>
   );
@@ -89,9 +91,8 @@ function States({ view, totals, go }: PartProps & Pick<FilterBarProps, "totals">
     <fieldset className={classes.states}>
       <legend className={classes.hidden}>State</legend>
       {shown.map((state) => (
-        <button
+        <Button
           key={state}
-          type="button"
           className={classes.button}
           title={state}
           aria-pressed={view.state?.includes(state) ?? false}
@@ -101,7 +102,7 @@ function States({ view, totals, go }: PartProps & Pick<FilterBarProps, "totals">
             <span className={classes.word}>{state}</span>
           </StateBadge>{" "}
           {number(totals?.states[state] ?? 0)}
-        </button>
+        </Button>
       ))}
     </fieldset>
   );
@@ -119,7 +120,7 @@ function Groups({ view, jobs, go }: PartProps & Pick<FilterBarProps, "jobs">) {
   const present = view.group === undefined ? [] : [view.group];
   const options = [...new Set([...COLUMNS, ...labels, ...settings, ...present])];
   return (
-    <select
+    <Select
       className={classes.groups}
       aria-label="Group"
       value={view.group ?? ""}
@@ -131,6 +132,6 @@ function Groups({ view, jobs, go }: PartProps & Pick<FilterBarProps, "jobs">) {
           Group: {option.replace(/^label:/, "label ").replace(/^setting:/, "")}
         </option>
       ))}
-    </select>
+    </Select>
   );
 }

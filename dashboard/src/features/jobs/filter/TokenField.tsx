@@ -3,7 +3,9 @@
  *
  * A word is looked for while it is typed. A condition is taken once it is finished, because half of one would be refused.
  */
+
 import { type KeyboardEvent, useEffect, useId, useRef, useState } from "react";
+import { Button } from "@/components/Button";
 import type { RefusedPart } from "../refusals";
 import classes from "./TokenField.module.css";
 import { FILTER_CHARS_MAX, isCondition, isOpen, tokensOf } from "./tokens";
@@ -90,11 +92,11 @@ export function TokenField({ filter, refused, suggestions, onFocus, onCommit }: 
         {tokens.map((token, place) => (
           // biome-ignore lint/suspicious/noArrayIndexKey: two tokens may be equal, and none has a state
           <span key={`${place} ${token}`} className={classes.token} data-bad={isBad(token) || undefined}>
-            <button type="button" title="Change" onClick={() => edit(place)}>
+            <Button variant="unstyled" title="Change" onClick={() => edit(place)}>
               {token}
-            </button>
-            <button
-              type="button"
+            </Button>
+            <Button
+              variant="unstyled"
               aria-label={`Remove ${token}`}
               onClick={() => {
                 const rest = tokens.filter((_, each) => each !== place);
@@ -103,7 +105,7 @@ export function TokenField({ filter, refused, suggestions, onFocus, onCommit }: 
               }}
             >
               ×
-            </button>
+            </Button>
           </span>
         ))}
         <input

@@ -1,8 +1,10 @@
 /** What can be done with the selected jobs. It takes the place of the totals, so that it covers no row. */
+
 import { Link } from "@tanstack/react-router";
 import { lazy, Suspense, useState } from "react";
 import type { ListedJob } from "@/api/generated";
 import { useRights } from "@/api/rights";
+import { Button, looking } from "@/components/Button";
 import { CopyButton } from "@/components/CopyButton";
 import { Failed } from "@/components/Failed";
 import { COMPARED_MAX } from "@/lib/compared";
@@ -47,13 +49,13 @@ export function ActionBar({ view, selection, total }: ActionBarProps) {
           <strong>{isAll ? allWords(view, total) : `${counted(jobs.length, "job")} selected`}</strong>
           {isAll ? <ActionsOnAll view={view} ask={setAsking} /> : <Actions jobs={jobs} ask={setAsking} />}
           {isAll || total <= jobs.length || view.group !== undefined ? null : (
-            <button type="button" onClick={selection.selectAll}>
+            <Button size="sm" onClick={selection.selectAll}>
               Select all {number(total)}
-            </button>
+            </Button>
           )}
-          <button type="button" className={classes.clear} title="Esc" onClick={clear}>
+          <Button variant="subtle" size="sm" title="Esc" onClick={clear}>
             Clear
-          </button>
+          </Button>
         </section>
       )}
       {asking === null ? null : <Question {...asking} close={close} />}
@@ -81,7 +83,12 @@ function Actions({ jobs, ask }: { jobs: readonly ListedJob[]; ask: (asking: Aski
   return (
     <>
       {jobs.length >= 2 && jobs.length <= COMPARED_MAX ? (
-        <Link to="/compare" search={{ jobs: jobs.map(({ id }) => id) }} className={classes.main} title="c">
+        <Link
+          to="/compare"
+          search={{ jobs: jobs.map(({ id }) => id) }}
+          {...looking({ variant: "filled", size: "sm" })}
+          title="c"
+        >
           Compare
         </Link>
       ) : null}
@@ -89,22 +96,18 @@ function Actions({ jobs, ask }: { jobs: readonly ListedJob[]; ask: (asking: Aski
       {ACTIONS.map((action) => {
         const meant = askingOf(action, jobs, rights.controls);
         return meant.jobs.length === 0 ? null : (
-          <button
-            key={action.verb}
-            type="button"
-            className={action.isDanger ? classes.danger : undefined}
-            onClick={() => ask(meant)}
-          >
+          <Button size="sm" isDanger={action.isDanger} key={action.verb} onClick={() => ask(meant)}>
             {action.verb} {counted(meant.jobs.length, "job")}
-          </button>
+          </Button>
         );
       })}
       {only === undefined || !rights.has("job.submit") ? null : (
-        <Link to="/submit" search={{ clone: only.id }}>
+        <Link to="/submit" search={{ clone: only.id }} {...looking({ size: "sm" })}>
           Clone
         </Link>
       )}
       <CopyButton
+        size="sm"
         text={jobs.map(({ id }) => id).join("\n")}
         what={only === undefined ? "ids" : "id"}
         label={only === undefined ? "Copy the ids" : "Copy the id"}
@@ -131,16 +134,16 @@ function ActionsOnAll({ view, ask }: { view: JobsView; ask: (asking: Asking) => 
   return (
     <>
       {ACTIONS.map((action) => (
-        <button
+        <Button
+          size="sm"
+          isDanger={action.isDanger}
           key={action.verb}
-          type="button"
-          className={action.isDanger ? classes.danger : undefined}
           disabled={isBusy}
           title={`At most ${number(ALL_MAX)} at once`}
           onClick={() => void begin(action)}
         >
           {action.verb} …
-        </button>
+        </Button>
       ))}
       {error === null ? null : <Failed error={error} />}
     </>

@@ -1,6 +1,9 @@
 /** Choice of the columns: those of each job, any metric's last, lowest or highest value, and any setting. */
+
 import { type KeyboardEvent, useState } from "react";
 import type { ListedJob } from "@/api/generated";
+import { Button } from "@/components/Button";
+import { Input } from "@/components/Input";
 import type { Opened } from "@/components/Opener";
 import { PopoverOf } from "@/components/PopoverOf";
 import { counted } from "@/lib/resources";
@@ -72,7 +75,7 @@ function Choice({ ids: shown, jobs, choose: ask, reset, makeDefault }: ColumnCho
   };
   return (
     <div className={classes.choice}>
-      <input
+      <Input
         type="search"
         aria-label="Find a column"
         placeholder="Find a column; Enter adds a name"
@@ -90,12 +93,12 @@ function Choice({ ids: shown, jobs, choose: ask, reset, makeDefault }: ColumnCho
         {typed === "" ? <ColumnOrder columns={columnsOf(ids, jobs)} choose={choose} /> : null}
       </div>
       <div className={classes.foot}>
-        <button type="button" disabled={makeDefault === null} onClick={makeDefault ?? undefined}>
+        <Button size="xs" disabled={makeDefault === null} onClick={makeDefault ?? undefined}>
           Make this my default
-        </button>
-        <button type="button" disabled={reset === null} onClick={reset ?? undefined}>
+        </Button>
+        <Button size="xs" disabled={reset === null} onClick={reset ?? undefined}>
           Usual columns
-        </button>
+        </Button>
       </div>
       <p className={classes.hint}>
         The default is for lists that are opened from within the dashboard: {counted(ids.length, "column")} in this
@@ -145,15 +148,15 @@ function Metrics({ names, ids, toggle }: { names: readonly string[] } & Pick<Box
         <div key={name} className={classes.metric}>
           <span title={name}>{name}</span>
           {(Object.keys(PARTS) as Part[]).map((part) => (
-            <button
+            <Button
+              size="xs"
               key={part}
-              type="button"
               aria-label={`${name}, ${PARTS[part]} value`}
               aria-pressed={ids.includes(metricId(name, part))}
               onClick={() => toggle(metricId(name, part))}
             >
               {PARTS[part]}
-            </button>
+            </Button>
           ))}
         </div>
       ))}

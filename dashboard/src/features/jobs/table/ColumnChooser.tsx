@@ -2,19 +2,13 @@
 import { lazy } from "react";
 import { Opener } from "@/components/Opener";
 import type { ColumnChoiceProps } from "./ColumnChoice";
-import classes from "./ColumnChooser.module.css";
 
 const load = () => import("./ColumnChoice");
 const ColumnChoice = lazy(async () => ({ default: (await load()).ColumnChoice }));
 
 export function ColumnChooser(props: ColumnChoiceProps) {
   return (
-    <Opener
-      popup="dialog"
-      load={load}
-      className={classes.opener}
-      opened={(opened) => <ColumnChoice {...opened} {...props} />}
-    >
+    <Opener popup="dialog" load={load} opened={(opened) => <ColumnChoice {...opened} {...props} />}>
       Columns {props.ids.length} <span aria-hidden>▾</span>
     </Opener>
   );

@@ -1,5 +1,7 @@
 /** The order of the columns, changed by buttons; the heads of the table are dragged for the same. */
+
 import { useLayoutEffect, useRef, useState } from "react";
+import { Button } from "@/components/Button";
 import classes from "./ColumnOrder.module.css";
 import { type ColumnInfo, movedTo } from "./columns";
 
@@ -33,10 +35,10 @@ export function ColumnOrder({ columns, choose }: ColumnOrderProps) {
             {WAYS.map(({ by, sign, words }) => {
               const isEdge = ids[place + by] === undefined;
               return (
-                <button
+                <Button
+                  size="xs"
                   key={by}
                   ref={pressed.id === id && pressed.by === by ? button : null}
-                  type="button"
                   aria-label={`Move ${label} ${words}`}
                   aria-disabled={isEdge}
                   onClick={() => {
@@ -46,7 +48,7 @@ export function ColumnOrder({ columns, choose }: ColumnOrderProps) {
                   }}
                 >
                   <span aria-hidden>{sign}</span>
-                </button>
+                </Button>
               );
             })}
           </li>

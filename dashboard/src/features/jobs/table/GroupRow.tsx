@@ -1,5 +1,7 @@
 /** Row of a group, with the numbers of all its jobs; it opens and closes them. */
+
 import { Link } from "@tanstack/react-router";
+import { Button } from "@/components/Button";
 import { StateBadge } from "@/components/StateBadge";
 import { number } from "@/lib/format";
 import { counted } from "@/lib/resources";
@@ -55,12 +57,12 @@ export function GroupName({ group, isOpen, view, toggle }: Omit<GroupRowProps, "
   // No filter names the jobs without a value of a setting.
   if (view === null) return <span className={classes.name}>{words}</span>;
   return (
-    <button type="button" className={classes.name} aria-expanded={isOpen} title={name} onClick={toggle}>
+    <Button variant="unstyled" className={classes.name} aria-expanded={isOpen} title={name} onClick={toggle}>
       <span aria-hidden className={classes.arrow}>
         {isOpen ? "▾" : "▸"}
       </span>
       {words}
-    </button>
+    </Button>
   );
 }
 

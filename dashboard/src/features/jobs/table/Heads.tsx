@@ -1,7 +1,9 @@
 /** Heads of the columns: a press sorts, and a drag moves the column. `ColumnOrder` moves it by buttons. */
+
 import { FlexRender, type Header } from "@tanstack/react-table";
 import { type DragEvent, useState } from "react";
 import type { ListedJob } from "@/api/generated";
+import { Button } from "@/components/Button";
 import { type ColumnInfo, NAME } from "./columns";
 import type { JobRowsProps } from "./JobTable";
 import classes from "./JobTable.module.css";
@@ -74,12 +76,12 @@ function Head({ header, info, drag }: HeadProps) {
       {...drag}
     >
       {column.getCanSort() ? (
-        <button type="button" onClick={column.getToggleSortingHandler()}>
+        <Button variant="unstyled" onClick={column.getToggleSortingHandler()}>
           <span className={classes.label}>
             <FlexRender header={header} />
           </span>
           {sorted === false ? null : <span aria-hidden>{sorted === "asc" ? "▲" : "▼"}</span>}
-        </button>
+        </Button>
       ) : (
         <FlexRender header={header} />
       )}

@@ -20,6 +20,7 @@ export function Marks({ job }: { job: ListedJob }) {
   return (
     <Opener
       popup="dialog"
+      variant="unstyled"
       load={load}
       className={classes.mark}
       data-has-note={job.note ? true : undefined}

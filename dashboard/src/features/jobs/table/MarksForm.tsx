@@ -1,6 +1,8 @@
 /** Form of the labels and the note of a job. */
+
 import { type FormEvent, useState } from "react";
 import type { ListedJob } from "@/api/generated";
+import { Button } from "@/components/Button";
 import type { Opened } from "@/components/Opener";
 import { PopoverOf } from "@/components/PopoverOf";
 import { labelChanges, labelsText } from "./label-text";
@@ -57,12 +59,10 @@ function Form({ job, close }: { job: ListedJob; close: () => void }) {
         </p>
       )}
       <div className={classes.answers}>
-        <button type="submit" disabled={isBusy} className={classes.save}>
+        <Button variant="filled" type="submit" disabled={isBusy}>
           Save
-        </button>
-        <button type="button" onClick={close}>
-          Close
-        </button>
+        </Button>
+        <Button onClick={close}>Close</Button>
       </div>
     </form>
   );

@@ -1,7 +1,9 @@
 /** Star of a job, which all its readers see. */
+
 import { useState } from "react";
 import type { ListedJob } from "@/api/generated";
 import { useRights } from "@/api/rights";
+import { Button } from "@/components/Button";
 import classes from "./cells.module.css";
 import { useMark } from "./useMark";
 
@@ -30,8 +32,8 @@ export function Star({ job }: { job: ListedJob }) {
     setWanted(null);
   };
   return (
-    <button
-      type="button"
+    <Button
+      variant="unstyled"
       className={classes.star}
       data-starred={isStarred || undefined}
       aria-pressed={isStarred}
@@ -40,6 +42,6 @@ export function Star({ job }: { job: ListedJob }) {
       onClick={() => void change()}
     >
       {isStarred ? "★" : "☆"}
-    </button>
+    </Button>
   );
 }

@@ -1,5 +1,7 @@
 /** Where the job's own files come from: sent from here, a commit of a repository, a folder on the nodes, or there are none. */
+
 import { useState } from "react";
+import { Select } from "@/components/Select";
 import { useField } from "../form/context";
 import { every, Frame, TextField } from "../form/Field";
 import classes from "../form/Field.module.css";
@@ -34,13 +36,13 @@ export function CodeFields() {
     <Section title="Code">
       <Frame label="The job's files" path={["code"]} problems={problems.filter(({ pointer }) => pointer === "/code")}>
         {(control) => (
-          <select {...control} className={classes.input} value={source} onChange={({ target }) => choose(target.value)}>
+          <Select {...control} className={classes.input} value={source} onChange={({ target }) => choose(target.value)}>
             {SOURCES.map((known) => (
               <option key={known} value={known}>
                 {WORDS[known]}
               </option>
             ))}
-          </select>
+          </Select>
         )}
       </Frame>
       {source === "git" ? (

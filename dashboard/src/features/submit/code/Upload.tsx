@@ -1,8 +1,10 @@
 /** Choosing a folder or an archive, and what becomes of it, in words. */
+
 import { useMutation } from "@tanstack/react-query";
 import { type ChangeEvent, useRef, useState } from "react";
 import { Failure } from "@/api/client";
 import type { FieldProblem, UploadView } from "@/api/generated";
+import { Button } from "@/components/Button";
 import { bytes, number } from "@/lib/format";
 import { NotSent } from "./choose";
 import { sendArchive, sendFolder } from "./send";
@@ -34,12 +36,12 @@ export function Upload({ sha256, keep, problems }: Props) {
   return (
     <div className={classes.upload} data-pointer="/code/upload">
       <div className={classes.choices}>
-        <button type="button" disabled={sending.isPending} onClick={() => folder.current?.click()}>
+        <Button disabled={sending.isPending} onClick={() => folder.current?.click()}>
           Choose a folder
-        </button>
-        <button type="button" disabled={sending.isPending} onClick={() => archive.current?.click()}>
+        </Button>
+        <Button disabled={sending.isPending} onClick={() => archive.current?.click()}>
           Choose a .tar.gz
-        </button>
+        </Button>
         <input
           ref={(input) => {
             folder.current = input;

@@ -1,6 +1,8 @@
 /** One field of the spec: a label, a control, and under it what the service refuses. */
+
 import { type ReactNode, useId } from "react";
 import type { FieldProblem } from "@/api/generated";
+import { Select } from "@/components/Select";
 import { pointerOf } from "../text/pointer";
 import { type Path, sourceAt } from "../text/read";
 import { Typed } from "../text/write";
@@ -108,7 +110,7 @@ export function ChoiceField({ label, path, choices, onChoose }: ChoiceField) {
   return (
     <Frame label={label} path={path} problems={problems}>
       {(control) => (
-        <select
+        <Select
           {...control}
           className={classes.input}
           value={chosen}
@@ -124,7 +126,7 @@ export function ChoiceField({ label, path, choices, onChoose }: ChoiceField) {
               {choice}
             </option>
           ))}
-        </select>
+        </Select>
       )}
     </Frame>
   );

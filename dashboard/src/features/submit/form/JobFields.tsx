@@ -1,6 +1,9 @@
 /** What every job has: its name, its kind and its devices; and how long and how often it may run. */
+
 import type { JobSpec } from "@/api/generated";
 import { JobSpecKind } from "@/api/generated/choices.gen";
+import { Button } from "@/components/Button";
+import { Select } from "@/components/Select";
 import { removeAt, setAt } from "../text/edit";
 import { valueAt } from "../text/read";
 import { useProjects } from "../useProjects";
@@ -41,7 +44,7 @@ export function JobFields({ replace }: { replace: (text: string, by: string) => 
       <ProjectField />
       <Frame label="Kind" path={["kind"]} problems={kind.problems}>
         {(control) => (
-          <select
+          <Select
             {...control}
             className={classes.input}
             value={JobSpecKind.find((known) => known === kind.value) ?? ""}
@@ -53,7 +56,7 @@ export function JobFields({ replace }: { replace: (text: string, by: string) => 
                 {known}
               </option>
             ))}
-          </select>
+          </Select>
         )}
       </Frame>
       <GpuFields />
@@ -72,7 +75,7 @@ function ProjectField() {
   return (
     <Frame label="Project" path={path} problems={problems}>
       {(control) => (
-        <select {...control} className={classes.input} value={chosen} onChange={({ target }) => set(target.value)}>
+        <Select {...control} className={classes.input} value={chosen} onChange={({ target }) => set(target.value)}>
           {/* What is written and not among them stays to be seen; the service says what is wrong with it. */}
           {names.includes(chosen) ? null : <option value={chosen}>{chosen || "choose"}</option>}
           {names.map((name) => (
@@ -80,7 +83,7 @@ function ProjectField() {
               {name}
             </option>
           ))}
-        </select>
+        </Select>
       )}
     </Frame>
   );
@@ -102,9 +105,9 @@ function GpuFields() {
         <TextField label="GPUs" path={path} />
       )}
       {isRange ? (
-        <button type="button" data-quiet onClick={() => set(valueAt(value, ["max"]) ?? 1)}>
+        <Button variant="link" className={classes.change} onClick={() => set(valueAt(value, ["max"]) ?? 1)}>
           Fixed number
-        </button>
+        </Button>
       ) : null}
       {isRange
         ? problems

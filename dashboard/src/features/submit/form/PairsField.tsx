@@ -1,5 +1,8 @@
 /** Names and values of a free object (labels, a task's arguments): a row each, and one to add another. */
+
 import { useState } from "react";
+import { Button } from "@/components/Button";
+import { Input } from "@/components/Input";
 import { renameAt, setAt } from "../text/edit";
 import { pointerOf } from "../text/pointer";
 import { type Path, sourceAt } from "../text/read";
@@ -48,7 +51,7 @@ export function PairsField({ legend, noun, path, as, except = [] }: Pairs) {
         />
       ))}
       <div className={classes.row}>
-        <input
+        <Input
           aria-label={`Name of another ${noun}`}
           placeholder={`another ${noun}`}
           autoComplete="off"
@@ -61,9 +64,9 @@ export function PairsField({ legend, noun, path, as, except = [] }: Pairs) {
             add();
           }}
         />
-        <button type="button" onClick={add} disabled={added.trim() === ""}>
+        <Button onClick={add} disabled={added.trim() === ""}>
           Add
-        </button>
+        </Button>
       </div>
       {own.map(({ pointer, message, next_step }) => (
         <p key={pointer + message} className={classes.problem}>
@@ -91,7 +94,7 @@ function Row({ name, noun, path, as, spec }: RowOf) {
   const wrong = problemsAt(problems, here).length > 0;
   return (
     <div className={classes.row} data-wrong={wrong}>
-      <input
+      <Input
         aria-label={`Name of the ${noun} ${name}`}
         autoComplete="off"
         spellCheck={false}
@@ -103,7 +106,7 @@ function Row({ name, noun, path, as, spec }: RowOf) {
           else if (next !== name) edit((text) => renameAt(text, here, next));
         }}
       />
-      <input
+      <Input
         aria-label={`Value of the ${noun} ${name}`}
         aria-invalid={wrong}
         autoComplete="off"
@@ -113,9 +116,9 @@ function Row({ name, noun, path, as, spec }: RowOf) {
         placeholder={shown === null ? "written in the YAML" : ""}
         onChange={({ target }) => set(as === "text" ? target.value : new Typed(target.value))}
       />
-      <button type="button" aria-label={`Remove the ${noun} ${name}`} title="Remove" onClick={remove}>
+      <Button aria-label={`Remove the ${noun} ${name}`} title="Remove" onClick={remove}>
         ✕
-      </button>
+      </Button>
     </div>
   );
 }

@@ -1,8 +1,9 @@
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
-import { fireEvent, render, screen } from "@testing-library/react";
+import { fireEvent, screen } from "@testing-library/react";
 import { useState } from "react";
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import type { FieldProblem } from "@/api/generated";
+import { render } from "@/testing/render";
 import { readText } from "../text/read";
 import { SpecForm } from "./SpecForm";
 

@@ -1,9 +1,12 @@
 /** The sections of a training run: what is learned, the batch, for how long, and how. */
+
 import { ScheduleName, StrategyName, TrainOptimizer, TrainPrecision } from "@/api/generated/choices.gen";
+import { Button } from "@/components/Button";
 import { removeAt, renameAt, setAt } from "../text/edit";
 import { valueAt } from "../text/read";
 import { useForm } from "./context";
 import { ChoiceField, TextField } from "./Field";
+import classes from "./Field.module.css";
 import { PairsField } from "./PairsField";
 import { Section } from "./Section";
 import { argumentsOf, TASKS, taskMeans } from "./tasks";
@@ -93,15 +96,15 @@ function LengthUnit({ isEpochs }: { isEpochs: boolean }) {
   const from = isEpochs ? "epochs" : "steps";
   const to = isEpochs ? "steps" : "epochs";
   return (
-    <button
-      type="button"
-      data-quiet
+    <Button
+      variant="link"
+      className={classes.change}
       onClick={() =>
         // 200 epochs are not what 200 steps were: the number goes, its place stays.
         edit((text) => setAt(renameAt(text, ["train", from], to), ["train", to], null))
       }
     >
       Count in {to} instead
-    </button>
+    </Button>
   );
 }

@@ -1,7 +1,8 @@
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
-import { render, screen } from "@testing-library/react";
+import { screen } from "@testing-library/react";
 import { expect, it } from "vitest";
 import type { PlanView } from "@/api/generated";
+import { render } from "@/testing/render";
 import { readText } from "../text/read";
 import { PlanPanel } from "./PlanPanel";
 

@@ -1,6 +1,8 @@
 /** What would happen if the text were submitted now: the batch in factors, its memory, its place and its turn. */
+
 import { useState } from "react";
 import type { PlanView } from "@/api/generated";
+import { Button } from "@/components/Button";
 import { useNameIn } from "@/components/useNameIn";
 import { WaitReason } from "@/components/WaitReason";
 import { duration, moment, number } from "@/lib/format";
@@ -133,8 +135,8 @@ function BatchSentence({ view }: { view: PlanView }) {
 
 function Explained({ factor, explain }: { factor: Factor; explain: (means: string | null) => void }) {
   return (
-    <button
-      type="button"
+    <Button
+      variant="unstyled"
       className={classes.factor}
       aria-label={`${factor.text}: ${factor.means}`}
       onMouseEnter={() => explain(factor.means)}
@@ -144,6 +146,6 @@ function Explained({ factor, explain }: { factor: Factor; explain: (means: strin
       onClick={() => explain(factor.means)}
     >
       {factor.text}
-    </button>
+    </Button>
   );
 }

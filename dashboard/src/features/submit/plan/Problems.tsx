@@ -1,5 +1,7 @@
 /** What the service refuses, each with its line, in its own words. A click goes to the line. */
+
 import type { FieldProblem } from "@/api/generated";
+import { Button } from "@/components/Button";
 import { dotted, placeOf } from "../text/pointer";
 import type { SpecText } from "../text/read";
 import classes from "./Problems.module.css";
@@ -18,9 +20,9 @@ export function Problems({ problems, spec, reveal }: Props) {
         const { line, from } = placeOf(spec, pointer);
         return (
           <li key={pointer + message}>
-            <button type="button" onClick={() => reveal(from)} aria-label={`Go to line ${line}`}>
+            <Button variant="link" isDanger onClick={() => reveal(from)} aria-label={`Go to line ${line}`}>
               line {line}
-            </button>
+            </Button>
             <span>
               {pointer === "" ? null : <code>{dotted(pointer)}</code>} {message}
               {next_step ? <span className={classes.next}> {next_step}</span> : null}
