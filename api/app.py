@@ -22,6 +22,7 @@ from lockstep.api.http.bounded import BoundedCheck
 from lockstep.api.http.compression import Compression
 from lockstep.api.http.following import ChangeStreams
 from lockstep.api.http.head import Head
+from lockstep.api.http.places import PlaceInTags
 from lockstep.api.http.response_cache import ResponseCache
 from lockstep.api.jobs.estimates import Estimates
 from lockstep.api.jobs.forecasts import Compute, Forecasts
@@ -65,6 +66,7 @@ from lockstep.domain.rights import ForbiddenError
 from lockstep.domain.version import VERSION
 from lockstep.storage.control import agreed_timings, scheduler_lease
 from lockstep.storage.control.averages import Averages
+from lockstep.storage.control.places import PlaceReader
 from lockstep.storage.db import schema
 from lockstep.storage.db.database import Database
 from lockstep.storage.objects.blobs import BlobStore
@@ -153,7 +155,7 @@ def create_app(
             outage_seconds = agreed_timings.read(session).outage_seconds
             return scheduler_lease.silent_seconds(session), outage_seconds
 
-    following, averages = ChangeStreams(database), Averages()
+    following, averages, views = ChangeStreams(database), Averages(), KnownViews(database)
     telemetry = ApiMetrics(database, ServiceGauges(database), following)
     app.state.parts = AppState(
         database=database,
@@ -171,7 +173,7 @@ def create_app(
         estimates=Estimates(database, averages),
         forecasts=Forecasts(database, compute_forecast),
         rendered=ResponseCache(),
-        views=KnownViews(database),
+        views=views,
         following=following,
         telemetry=telemetry,
         quotas=Quotas(settings.rate_limit_requests, settings.rate_limit_seconds),
@@ -184,6 +186,7 @@ def create_app(
         limits=ServiceLimits(settings.timeout_default_seconds, settings.timeout_max_seconds),
     )
     app.add_middleware(Compression)
+    app.add_middleware(PlaceInTags, read=PlaceReader(database).read, changed=views.forget)
     app.add_middleware(Head)
     if settings.auth == "off":
         app.add_middleware(OwnPagesOnly, allowed_hosts=settings.allowed_hosts)

@@ -1,6 +1,7 @@
 """Cache of rendered responses: many clients that poll one job cost as much as one.
 
-The key is the entity tag, which changes whenever the response may, and the path with its query.
+The key is the entity tag, which changes whenever the response may, the place that it was read from
+(``api.http.places``), and the path with its query.
 Entries are therefore never stale. The tag also has the projects that a reader may read, so readers
 of the same projects share entries.
 
@@ -14,7 +15,7 @@ from typing import Final
 
 from fastapi import Request, Response
 
-from lockstep.api.http import conditional
+from lockstep.api.http import conditional, places
 from lockstep.api.http.recently_used import RecentlyUsed
 
 BYTES_MAX: Final = 32 * 2**20
@@ -29,7 +30,8 @@ class ResponseCache:
 
     def answer(self, request: Request, tag: str, make: Callable[[], bytes]) -> Response:
         """Return the JSON response under ``tag``, from the cache or made by ``make``."""
-        asked = f"{request.scope['path']}?{request.scope['query_string'].decode('latin-1')}"
+        query = request.scope["query_string"].decode("latin-1")
+        asked = f"{request.scope.get(places.KEY)} {request.scope['path']}?{query}"
         body = self.get(tag, asked)
         if body is None:
             body = make()

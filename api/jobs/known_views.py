@@ -5,7 +5,7 @@ the jobs that changed since the last answer are read, and of a job with new poin
 progress.
 
 The key is the version of a job, which changes whenever its view may. Only after a restore of the
-database may a version return with other values, so a view is made again after half a minute.
+database may a version return with other values: then all views are forgotten (``api.http.places``).
 Waiting jobs are read each time: their views also depend on the queue and on the reader.
 
 Not here: the views themselves (``api.jobs.views``), versions (``storage.jobs.listing``).
@@ -13,8 +13,7 @@ Not here: the views themselves (``api.jobs.views``), versions (``storage.jobs.li
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from lockstep.api.http.recently_used import RecentlyUsed
@@ -28,7 +27,6 @@ from lockstep.storage.jobs.listing import PageMark
 
 BYTES_MAX: Final = 8 * 2**20
 """Limit of all views together, by the length of their JSON, which is a few kB for most."""
-KEPT_SECONDS: Final = 30.0
 
 
 class Marked(NamedTuple):
@@ -50,20 +48,17 @@ class _Known(NamedTuple):
     view: JobView
     batches: int
     size: int
-    made_at: float
+
+
+_Views = RecentlyUsed[tuple[str, int], _Known]
 
 
 class KnownViews:
     """Views of jobs by their versions. Thread-safe."""
 
-    def __init__(
-        self,
-        database: Database,
-        bytes_max: int = BYTES_MAX,
-        clock: Callable[[], float] = time.monotonic,
-    ):
-        self._database, self._clock = database, clock
-        self._views: RecentlyUsed[tuple[str, int], _Known] = RecentlyUsed(bytes_max)
+    def __init__(self, database: Database, bytes_max: int = BYTES_MAX):
+        self._database, self._bytes_max = database, bytes_max
+        self._views: _Views = RecentlyUsed(bytes_max)
 
     def read(
         self, jobs: Sequence[Marked], starts: Mapping[str, float] = NONE, *, among: Within
@@ -79,7 +74,8 @@ class KnownViews:
         among : Within
             Projects that the reader may read.
         """
-        found = self._known([job for job in jobs if not job.mark.is_queued])
+        views = self._views
+        found = self._known(views, [job for job in jobs if not job.mark.is_queued])
         missing = [job for job in jobs if job.mark.id not in found]
         if missing:
             with self._database.read_jobs() as session:
@@ -87,22 +83,17 @@ class KnownViews:
             new = {view.id: view for view in job_views(self._database, rows, starts, among=among)}
             for job in missing:
                 if not job.mark.is_queued and job.mark.id in new:
-                    self._keep(job, new[job.mark.id])
+                    _keep(views, job, new[job.mark.id])
             found |= new
         return [found[job.mark.id] for job in jobs if job.mark.id in found]
 
     def forget(self) -> None:
-        """Remove every view."""
-        self._views.forget()
+        """Remove every view, and those that are being made."""
+        self._views = RecentlyUsed(self._bytes_max)
 
-    def _known(self, jobs: Sequence[Marked]) -> dict[str, JobView]:
+    def _known(self, views: _Views, jobs: Sequence[Marked]) -> dict[str, JobView]:
         """Return the views that are known, with their progress as of now."""
-        oldest = self._clock() - KEPT_SECONDS
-        known = [
-            (job, kept)
-            for job in jobs
-            if (kept := self._views.get(job.key)) is not None and kept.made_at >= oldest
-        ]
+        known = [(job, kept) for job in jobs if (kept := views.get(job.key)) is not None]
         found = {job.mark.id: kept.view for job, kept in known}
         moved = [(job, kept) for job, kept in known if kept.batches != job.batches]
         if moved:
@@ -112,11 +103,12 @@ class KnownViews:
             for job, kept in moved:
                 view = found[job.mark.id] = with_progress(kept.view, relations)
                 new = kept._replace(view=view, batches=job.batches)
-                self._views.keep(job.key, new, kept.size)
+                views.keep(job.key, new, kept.size)
         return found
 
-    def _keep(self, job: Marked, view: JobView) -> None:
-        """Keep a new view, unless the job returned to the queue after its mark was read."""
-        if view.state is not JobState.QUEUED:
-            size = len(view.model_dump_json())
-            self._views.keep(job.key, _Known(view, job.batches, size, self._clock()), size)
+
+def _keep(views: _Views, job: Marked, view: JobView) -> None:
+    """Keep a new view, unless the job returned to the queue after its mark was read."""
+    if view.state is not JobState.QUEUED:
+        size = len(view.model_dump_json())
+        views.keep(job.key, _Known(view, job.batches, size), size)

@@ -98,7 +98,7 @@ def was_restored(session: Session) -> bool:
 
     Call it under the lease.
     """
-    place = place_of(session)
+    place = place_of(session.connection())
     row = update(SchedulerLeaseRow).where(SchedulerLeaseRow.id == ONLY)
     known = session.scalars(select(SchedulerLeaseRow.place)).one_or_none()
     if known == place:

@@ -1,0 +1,96 @@
+"""The place of the databases in every entity tag under ``/v1``.
+
+Tags are made of counters. A backup that is restored sets them back, and they reach former values
+with other data. So each weak tag also has the place that its data was read from: a client with a
+tag of another place gets the whole response, and the cache of responses makes a new one.
+
+Not here: the place (``storage.control.places``), the counters (``api.http.tags``), strong tags,
+which are digests of contents.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+import anyio.to_thread
+import structlog
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+log = structlog.get_logger(__name__)
+
+CHECKED_SECONDS: Final = 1.0
+"""The place is read at most so often, and only while there are requests."""
+KEY: Final = "lockstep.place"
+"""Of the place of a request, in its scope."""
+
+
+class PlaceInTags:
+    """ASGI middleware that adds the place to the tags of responses and takes it from requests."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        read: Callable[[], str],
+        changed: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self.app, self._read, self._changed, self._clock = app, read, changed, clock
+        self._place: str | None = None
+        self._due_at = 0.0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if (
+            scope["type"] != "http"
+            or scope["method"] != "GET"
+            or not scope["path"].startswith("/v1/")
+        ):
+            await self.app(scope, receive, send)
+            return
+        # Read before the data: a response may have an older place than its data, never a newer one.
+        place = scope[KEY] = await self._current()
+        _take(MutableHeaders(scope=scope), place)
+
+        async def placed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                _add(MutableHeaders(scope=message), place)
+            await send(message)
+
+        await self.app(scope, receive, placed)
+
+    async def _current(self) -> str:
+        now = self._clock()
+        if self._place is None or now >= self._due_at:
+            self._due_at = now + CHECKED_SECONDS  # at once: others go on with the known one
+            try:
+                place = await anyio.to_thread.run_sync(self._read)
+                if place != self._place:
+                    self._changed()
+                self._place = place
+            except Exception as error:  # noqa: BLE001 - the request itself says what is wrong
+                log.warning("the place of the databases is not known", error=repr(error))
+        return self._place or ""
+
+
+def _take(headers: MutableHeaders, place: str) -> None:
+    """Leave the tags of this place in ``If-None-Match``, without it."""
+    asked = [tag.strip() for line in headers.getlist("if-none-match") for tag in line.split(",")]
+    if not asked:
+        return
+    del headers["if-none-match"]
+    end = f'@{place}"'
+    held = [
+        f'{tag.removesuffix(end)}"' if tag.endswith(end) else tag
+        for tag in asked
+        if tag.endswith(end) or "@" not in tag
+    ]
+    if held:
+        headers["if-none-match"] = ", ".join(held)
+
+
+def _add(headers: MutableHeaders, place: str) -> None:
+    tag = headers.get("etag", "")
+    if tag.startswith("W/"):
+        headers["etag"] = f'{tag[:-1]}@{place}"'
