@@ -38,8 +38,9 @@ class PlaceInTags:
         clock: Callable[[], float] = time.monotonic,
     ):
         self.app, self._read, self._changed, self._clock = app, read, changed, clock
-        self._place: str | None = None
+        self._place = ""
         self._due_at = 0.0
+        self._is_failing = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if (
@@ -62,16 +63,18 @@ class PlaceInTags:
 
     async def _current(self) -> str:
         now = self._clock()
-        if self._place is None or now >= self._due_at:
+        if now >= self._due_at:
             self._due_at = now + CHECKED_SECONDS  # at once: others go on with the known one
             try:
                 place = await anyio.to_thread.run_sync(self._read)
                 if place != self._place:
                     self._changed()
-                self._place = place
+                self._place, self._is_failing = place, False
             except Exception as error:  # noqa: BLE001 - the request itself says what is wrong
-                log.warning("the place of the databases is not known", error=repr(error))
-        return self._place or ""
+                if not self._is_failing:
+                    log.warning("the place of the databases cannot be read", error=repr(error))
+                self._is_failing = True
+        return self._place
 
 
 def _take(headers: MutableHeaders, place: str) -> None:
