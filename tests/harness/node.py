@@ -254,7 +254,7 @@ class Node:
             session.expunge(row)
             return row
 
-    def wait(self, job_id: str, *states: str, seconds: float = 60.0) -> JobRow:
+    def wait(self, job_id: str, *states: str, seconds: float = 120.0) -> JobRow:
         """Return the job as soon as it is in one of these states."""
         try:
             return until(

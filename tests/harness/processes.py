@@ -40,7 +40,7 @@ def inherited() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")}
 
 
-def until(ask: Callable[[], T | None], seconds: float = 60.0, what: str = "") -> T:
+def until(ask: Callable[[], T | None], seconds: float = 120.0, what: str = "") -> T:
     """Poll until the answer is true, or fail after ``seconds`` with ``what`` in the message.
 
     A question costs up to 5 ms of a core: the longer a wait, the rarer they are.

@@ -140,7 +140,7 @@ def test_a_job_that_ignores_the_stop_is_killed_with_all_its_children(node: Node)
     node.wait(job_id, "running")
     child = node.child(job_id)
     node.cancel(job_id)
-    node.wait(job_id, "cancelled", seconds=60)
+    node.wait(job_id, "cancelled")
     assert not alive(child)
 
 

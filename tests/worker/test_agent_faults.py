@@ -269,7 +269,7 @@ def test_ranks_end_by_their_fence_when_no_agent_comes_back(own_node: Node) -> No
     node.wait(job_id, "running")
     launcher = json.loads((node.folder(job_id) / "launcher.json").read_text())["pid"]
     node.kill()
-    until(lambda: not alive(launcher), 60)
+    until(lambda: not alive(launcher))
 
 
 def test_a_second_agent_on_one_folder_waits_for_the_first(mortal: Node) -> None:
@@ -320,8 +320,8 @@ def test_a_job_is_stopped_without_the_series_database(own_node: Node) -> None:
     child, folder = node.child(job_id), node.folder(job_id)
     launcher = json.loads((folder / "launcher.json").read_text())["pid"]
     node.cancel(job_id)
-    until((folder / "result.json").exists, 60)
-    until(lambda: not alive(launcher), 60)
+    until((folder / "result.json").exists)
+    until(lambda: not alive(launcher))
     bring_back()
     node.wait(job_id, "cancelled")
     node.released(job_id)
@@ -439,7 +439,7 @@ def test_a_job_that_its_leaving_agent_requeues_is_not_placed_there(own_node: Nod
     node.wait(job_id, "running")
     assert node.agent is not None
     node.agent.terminate()
-    node.wait(job_id, "queued", seconds=60)
+    node.wait(job_id, "queued")
     assert state(node) == "leaving"
     assert not place_now(node, job_id)
     assert node.agent.wait(60) == 0

@@ -55,8 +55,8 @@ def node(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
 def test_the_exit_code_of_a_program_decides(node: Node, tmp_path: Path) -> None:
     well = node.submit_command(["true"], tmp_path)
     badly = node.submit_command(["sh", "-c", "exit 3"], tmp_path)
-    node.wait(well, "succeeded", seconds=60)
-    outcome = node.wait(badly, "failed", seconds=60).outcome
+    node.wait(well, "succeeded")
+    outcome = node.wait(badly, "failed").outcome
     assert (outcome["reason"], outcome["exit_code"], outcome["rank"]) == ("user_error", 3, 0)
 
 
@@ -64,7 +64,7 @@ def test_jobs_that_raise_a_full_disk_are_retried_elsewhere(node: Node, tmp_path:
     command = [sys.executable, "-c", "raise OSError(28, 'No space left on device')"]
     for _ in range(2):
         job_id = node.submit_command(command, tmp_path, retry={"max": 1})
-        outcome = node.wait(job_id, "queued", seconds=60).outcome
+        outcome = node.wait(job_id, "queued").outcome
         assert outcome["reason"] == "storage"
         assert node.job(job_id).avoid_nodes == [node.name]
         node.released(job_id)
@@ -83,7 +83,7 @@ def test_a_cancelled_job_has_no_process_after_10_s(node: Node, tmp_path: Path) -
         60,
         "the next heartbeat reads it; there is no broker here",
     )
-    until(lambda: not alive(pid), 60)
+    until(lambda: not alive(pid))
     node.wait(job_id, "cancelled")
     assert {"rank 0", "rank 1"} <= {line.text for line in node.logs(job_id)}
 
@@ -91,12 +91,12 @@ def test_a_cancelled_job_has_no_process_after_10_s(node: Node, tmp_path: Path) -
 def test_a_killed_agent_loses_and_doubles_no_line_of_any_rank(node: Node, tmp_path: Path) -> None:
     (tmp_path / "count.py").write_text(COUNT)
     job_id = node.submit_command(["count.py", str(tmp_path / "enough")], tmp_path, ranks=2)
-    until(lambda: len(node.logs(job_id)) > 20, 60)
+    until(lambda: len(node.logs(job_id)) > 20)
     node.kill()
     node.start(launcher=[])
-    until(lambda: node.said("adopting") > 0, 60)
+    until(lambda: node.said("adopting") > 0)
     (tmp_path / "enough").touch()
-    node.wait(job_id, "succeeded", seconds=60)
+    node.wait(job_id, "succeeded")
     lines = [line for line in node.logs(job_id) if line.rank >= 0]
     for rank in (0, 1):
         texts = [line.text for line in lines if line.rank == rank]
@@ -119,7 +119,7 @@ def test_a_silent_script_gets_one_event_despite_an_agent_restart(
     node.kill()
     node.start(launcher=[])
     node.cancel(job_id)
-    node.wait(job_id, "cancelled", seconds=60)
+    node.wait(job_id, "cancelled")
     # On a busy machine a silence of one second may end and begin again, which is reported, too.
     message, *more = told()
     assert len(more) <= len(told("output_again"))
@@ -141,10 +141,10 @@ def test_the_services_files_are_for_its_user_and_a_rank_has_its_own_mask(
 ) -> None:
     (tmp_path / "mask.py").write_text(MASK)
     job_id = node.submit_command(["mask.py", str(tmp_path / "enough")], tmp_path)
-    until(lambda: node.logs(job_id), 60)
+    until(lambda: node.logs(job_id))
     made = {path: path.lstat().st_mode for path in node.dir.rglob("*") if not path.is_symlink()}
     (tmp_path / "enough").touch()
-    node.wait(job_id, "succeeded", seconds=60)
+    node.wait(job_id, "succeeded")
     mask = os.umask(0o022)
     os.umask(mask)
     assert f"mask {mask:03o}" in [line.text for line in node.logs(job_id)]

@@ -115,7 +115,7 @@ def test_a_job_cannot_lengthen_its_grace(node: Node) -> None:
     (node.folder(job_id) / "go").touch()
     until((node.folder(job_id) / "changed").exists)
     node.cancel(job_id)
-    node.wait(job_id, "cancelled", seconds=30)
+    node.wait(job_id, "cancelled")
 
 
 NESTED = """
@@ -174,7 +174,7 @@ def test_a_launcher_whose_files_a_rank_replaced_still_stops_it(real: Node, tmp_p
     job_id = real.submit_command(
         [sys.executable, "hostile.py", str(tmp_path / "ready")], tmp_path, retry={"max": 0}
     )
-    until((tmp_path / "ready").exists, 60)
+    until((tmp_path / "ready").exists)
     real.cancel(job_id)
     outcome = real.wait(job_id, "cancelled").outcome
     real.released(job_id)

@@ -41,10 +41,10 @@ def _run(node: Node, count: int) -> None:
     waiting: list[str] = []
     for _ in range(count):
         if len(waiting) == SLOTS:
-            node.wait(waiting.pop(0), "succeeded", seconds=60)
+            node.wait(waiting.pop(0), "succeeded")
         waiting.append(node.submit(source))
     for job_id in waiting:
-        node.wait(job_id, "succeeded", seconds=60)
+        node.wait(job_id, "succeeded")
         node.released(job_id)
 
 

@@ -375,7 +375,7 @@ def test_a_node_that_the_backup_does_not_have_is_registered_again(own_node: Node
 
     until(back, 60, "the node is registered again")
     job_id = own_node.submit("ranks(); finish()")
-    own_node.wait(job_id, "succeeded", seconds=60)
+    own_node.wait(job_id, "succeeded")
 
 
 def test_an_attempt_that_is_unclaimed_in_the_backup_continues(
@@ -390,16 +390,16 @@ def test_an_attempt_that_is_unclaimed_in_the_backup_continues(
     own_node.place(job_id)
     backup = Backup(own_node.database)
     signalled(agent, signal.SIGCONT)
-    own_node.wait(job_id, "running", seconds=60)
+    own_node.wait(job_id, "running")
     until(lambda: "loss" in own_node.series(job_id), 60, "the point")
     pid = json.loads((own_node.folder(job_id) / "launcher.json").read_text())["pid"]
     backup.restore()
     assert own_node.job(job_id).state.value == "starting"
-    own_node.wait(job_id, "running", seconds=60)
+    own_node.wait(job_id, "running")
     until(lambda: "loss" in own_node.series(job_id), 60, "the point again")
     assert json.loads((own_node.folder(job_id) / "launcher.json").read_text())["pid"] == pid
     own_node.cancel(job_id)
-    own_node.wait(job_id, "cancelled", seconds=60)
+    own_node.wait(job_id, "cancelled")
     assert len(own_node.attempts(job_id)) == 1
 
 

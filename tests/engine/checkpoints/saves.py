@@ -21,7 +21,7 @@ from lockstep.engine.checkpoints.saving import HostCopy, Saver
 from lockstep.engine.loop.non_finite import NonFinite
 from lockstep.engine.runtime.errors import EngineError
 
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = 120.0
 
 
 @contextlib.contextmanager
