@@ -41,7 +41,7 @@ export default defineConfig({
   server: { proxy: { "/v1": service, "/readyz": service, "/openapi.json": service } },
   test: {
     // For a machine that is busy with other tests.
-    testTimeout: 30_000,
+    testTimeout: 120_000,
     projects: [
       // Making a document takes longer than most tests of logic, which need none. They share their imports, too: that
       // takes a third of the time.

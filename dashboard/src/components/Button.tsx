@@ -3,8 +3,9 @@
  *
  * Mantine's `Button` would add 8 KB to the code before the first paint; `docs/decisions/0042-one-button-one-select.md` has the figures.
  */
+import { UnstyledButton } from "@mantine/core";
 import type { ComponentProps } from "react";
-import { UnstyledButton } from "@/app/mantine";
+import "@mantine/core/styles/UnstyledButton.layer.css";
 import classes from "./controls.module.css";
 
 export interface Look {
