@@ -2,7 +2,11 @@
 
 Tags are made of counters. A backup that is restored sets them back, and they reach former values
 with other data. So each weak tag also has the place that its data was read from: a client with a
-tag of another place gets the whole response, and the cache of responses makes a new one.
+tag of another place gets the whole response, and the cache of responses makes a new one. Cursors of
+points have it, too (``storage.series.tails``).
+
+A SQLite file that was copied over the stopped service's own has the same place. So a tag also has
+a random part of this process.
 
 Not here: the place (``storage.control.places``), the counters (``api.http.tags``), strong tags,
 which are digests of contents.
@@ -10,12 +14,15 @@ which are digests of contents.
 
 from __future__ import annotations
 
+import math
+import secrets
 import time
 from collections.abc import Callable
 from typing import Final
 
 import anyio.to_thread
 import structlog
+from fastapi import Request
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -23,8 +30,13 @@ log = structlog.get_logger(__name__)
 
 CHECKED_SECONDS: Final = 1.0
 """The place is read at most so often, and only while there are requests."""
-KEY: Final = "lockstep.place"
-"""Of the place of a request, in its scope."""
+_KEY: Final = "lockstep.place"
+
+
+def place_of(request: Request) -> str:
+    """Return the place that a request reads from."""
+    found: str = request.scope.get(_KEY, "")
+    return found
 
 
 class PlaceInTags:
@@ -38,6 +50,7 @@ class PlaceInTags:
         clock: Callable[[], float] = time.monotonic,
     ):
         self.app, self._read, self._changed, self._clock = app, read, changed, clock
+        self._process = secrets.token_hex(4)
         self._place = ""
         self._due_at = 0.0
         self._is_failing = False
@@ -51,20 +64,20 @@ class PlaceInTags:
             await self.app(scope, receive, send)
             return
         # Read before the data: a response may have an older place than its data, never a newer one.
-        place = scope[KEY] = await self._current()
-        _take(MutableHeaders(scope=scope), place)
+        place = scope[_KEY] = await self._current()
+        end = f'@{self._process}{place}"'
+        _take(MutableHeaders(scope=scope), end)
 
         async def placed(message: Message) -> None:
             if message["type"] == "http.response.start":
-                _add(MutableHeaders(scope=message), place)
+                _add(MutableHeaders(scope=message), end)
             await send(message)
 
         await self.app(scope, receive, placed)
 
     async def _current(self) -> str:
-        now = self._clock()
-        if now >= self._due_at:
-            self._due_at = now + CHECKED_SECONDS  # at once: others go on with the known one
+        if self._clock() >= self._due_at:
+            self._due_at = math.inf  # one at a time: others go on with the known one
             try:
                 place = await anyio.to_thread.run_sync(self._read)
                 if place != self._place:
@@ -74,26 +87,27 @@ class PlaceInTags:
                 if not self._is_failing:
                     log.warning("the place of the databases cannot be read", error=repr(error))
                 self._is_failing = True
+            finally:
+                self._due_at = self._clock() + CHECKED_SECONDS
         return self._place
 
 
-def _take(headers: MutableHeaders, place: str) -> None:
-    """Leave the tags of this place in ``If-None-Match``, without it."""
+def _take(headers: MutableHeaders, end: str) -> None:
+    """Leave strong tags in ``If-None-Match``, and weak ones with this end, without it."""
     asked = [tag.strip() for line in headers.getlist("if-none-match") for tag in line.split(",")]
     if not asked:
         return
     del headers["if-none-match"]
-    end = f'@{place}"'
     held = [
         f'{tag.removesuffix(end)}"' if tag.endswith(end) else tag
         for tag in asked
-        if tag.endswith(end) or "@" not in tag
+        if tag.endswith(end) or not (tag.startswith("W/") or "@" in tag)
     ]
     if held:
         headers["if-none-match"] = ", ".join(held)
 
 
-def _add(headers: MutableHeaders, place: str) -> None:
+def _add(headers: MutableHeaders, end: str) -> None:
     tag = headers.get("etag", "")
     if tag.startswith("W/"):
-        headers["etag"] = f'{tag[:-1]}@{place}"'
+        headers["etag"] = tag.removesuffix('"') + end

@@ -31,7 +31,7 @@ class ResponseCache:
     def answer(self, request: Request, tag: str, make: Callable[[], bytes]) -> Response:
         """Return the JSON response under ``tag``, from the cache or made by ``make``."""
         query = request.scope["query_string"].decode("latin-1")
-        asked = f"{request.scope.get(places.KEY)} {request.scope['path']}?{query}"
+        asked = f"{places.place_of(request)} {request.scope['path']}?{query}"
         body = self.get(tag, asked)
         if body is None:
             body = make()

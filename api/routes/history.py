@@ -14,6 +14,7 @@ from pydantic_core import to_json
 
 from lockstep.api.access import Reads, guarded
 from lockstep.api.http import conditional, tags
+from lockstep.api.http.places import place_of
 from lockstep.api.jobs.series_views import summary_view
 from lockstep.api.jobs.views import attempt_view, event_view, job_tag
 from lockstep.api.parts import AppStateDep
@@ -153,6 +154,7 @@ def metrics(
                 to_step=asked.to_step,
                 max_points=asked.max_points,
                 attempts=asked.attempts,
+                place=place_of(request),
             )
         return drawn({"job_id": job.id, "series": found, "cursor": cursor, "complete": complete})
 

@@ -17,6 +17,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from lockstep.api.access import Grant, Reads, guarded
 from lockstep.api.http import conditional
+from lockstep.api.http.places import place_of
 from lockstep.api.jobs import versions
 from lockstep.api.jobs.series_views import summary_view
 from lockstep.api.jobs.versions import JobVersion
@@ -130,7 +131,11 @@ def live(
     return app_state.rendered.answer(
         request,
         tag,
-        lambda: drawn(_answer(app_state, grant, version, asked, before, newest=newest)),
+        lambda: drawn(
+            _answer(
+                app_state, grant, version, asked, before, newest=newest, place=place_of(request)
+            )
+        ),
     )
 
 
@@ -142,15 +147,16 @@ def _answer(
     before: _LiveCursor | None,
     *,
     newest: int,
+    place: str,
 ) -> dict[str, object]:
     # First, so that the points of a job that has ended are all of them.
     job_id = version.id
     view = current_view(app_state, grant, version)
-    tail = _points(app_state.database, job_id, asked, before)
+    tail = _points(app_state.database, job_id, asked, before, place)
     since = None if before is None or tail.complete else before.event_id
     new = _events(app_state.database, job_id, since, newest, grant.readable)
     if new.complete and not tail.complete:
-        tail = _points(app_state.database, job_id, asked, None)
+        tail = _points(app_state.database, job_id, asked, None, place)
     return {
         "job": view,
         "summaries": _summaries(app_state.database, job_id) if asked.summaries else None,
@@ -168,7 +174,7 @@ def _summaries(database: Database, job_id: str) -> list[SeriesSummary]:
 
 
 def _points(
-    database: Database, job_id: str, asked: LiveQuery, before: _LiveCursor | None
+    database: Database, job_id: str, asked: LiveQuery, before: _LiveCursor | None, place: str
 ) -> tails.Tail:
     """Return the new points of the named series; all of them if some became invalid."""
     with database.read_series() as session:
@@ -179,12 +185,15 @@ def _points(
             names=split(asked.names),
             max_points=asked.max_points,
             attempts=asked.attempts,
+            place=place,
         )
     if before is None or tail.complete:
         return tail._replace(complete=True)
     cursor = tails.joined(before.points, tail.cursor)
     return (
-        _points(database, job_id, asked, None) if cursor is None else tail._replace(cursor=cursor)
+        _points(database, job_id, asked, None, place)
+        if cursor is None
+        else tail._replace(cursor=cursor)
     )
 
 

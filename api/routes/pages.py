@@ -45,7 +45,7 @@ POLICY: Final = "; ".join(
 
 
 _NEVER_SHOWN: Final = frozenset({"text/javascript", "text/css"})
-"""A browser shows such a file as text: what a page may load is no question of theirs."""
+"""A browser shows these as text: a policy of what their content may load has no effect."""
 
 
 def _security(policy: str) -> dict[str, str]:

@@ -18,6 +18,7 @@ from pydantic import BaseModel, Field, StringConstraints, model_validator
 
 from lockstep.api.access import Reads, guarded
 from lockstep.api.http import conditional
+from lockstep.api.http.places import place_of
 from lockstep.api.jobs import downloads
 from lockstep.api.jobs.series_views import metadata_view, summary_view
 from lockstep.api.jobs.views import job_tag
@@ -175,6 +176,7 @@ def several(
                 to_step=asked.to_step,
                 max_points=asked.max_points,
                 attempts=asked.attempts,
+                place=place_of(request),
             )
             tails_of = ((job_id, read[job_id]) for job_id in ids)
             return drawn(

@@ -27,7 +27,7 @@ _NUMBERS: Final = text(
     "SELECT (SELECT oid FROM pg_database WHERE datname = current_database()) || '/'"
     " || CAST(:of_table AS regclass)::oid"
 )
-_NOTED: Final = select(SchedulerLeaseRow.finished_at, SchedulerLeaseRow.restored_at)
+_FINISHED: Final = select(SchedulerLeaseRow.finished_at)
 
 
 class PlaceReader:
@@ -41,16 +41,16 @@ class PlaceReader:
     def read(self) -> str:
         """Return a digest of the place.
 
-        It also differs once a cycle noted a restore, and once the end of the last cycle went back.
+        It also differs once the end of the last cycle went back.
         """
         with self._database.look_jobs() as look:
             jobs = place_of(look)
-            finished_at, restored_at = look.execute(_NOTED).one()
+            finished_at = look.execute(_FINISHED).scalar_one_or_none() or 0.0
         with self._database.look_series() as look:
             series = place_of(look, StreamRow.__tablename__)
-        self._set_back += (finished_at or 0.0) < self._finished_at
-        self._finished_at = finished_at or 0.0
-        parts = f"{jobs} {series} {restored_at} {self._set_back}"
+        self._set_back += finished_at < self._finished_at
+        self._finished_at = finished_at
+        parts = f"{jobs} {series} {self._set_back}"
         return hashlib.blake2b(parts.encode(), digest_size=6).hexdigest()
 
 

@@ -70,6 +70,7 @@ def read(
     to_step: int | None = None,
     max_points: int = limits.SERIES_POINTS_MAX,
     attempts: series_query.Attempts = "current",
+    place: str = "",
 ) -> Tail:
     """Return series of one job, or their new points after a cursor.
 
@@ -83,6 +84,9 @@ def read(
     names, from_step, to_step, max_points, attempts
         As for :func:`storage.series.series_query.read_jobs`. New points beyond ``max_points`` are
         reduced to buckets, too.
+    place : str
+        Place of the databases: a cursor of another one gets everything. After a restore its counts
+        may be reached again by other points.
 
     Raises
     ------
@@ -98,6 +102,7 @@ def read(
         to_step=to_step,
         max_points=max_points,
         attempts=attempts,
+        place=place,
     )[job_id]
 
 
@@ -111,13 +116,14 @@ def read_jobs(
     to_step: int | None = None,
     max_points: int = limits.SERIES_POINTS_MAX,
     attempts: series_query.Attempts = "current",
+    place: str = "",
 ) -> dict[str, Tail]:
     """Return series of some jobs, or with ``since``, a cursor for each, their new points.
 
     See :func:`read`.
     """
     # Those of all jobs at once, which takes a fraction of the time.
-    hidden = _hidden(session, job_ids, attempts)
+    hidden = _hidden(session, job_ids, attempts, place)
     counts = _counts(session, job_ids, names)
     selection: _Selection = {
         "names": names,
@@ -146,12 +152,12 @@ def read_jobs(
 
 
 def _hidden(
-    session: Session, job_ids: Sequence[str], attempts: series_query.Attempts
+    session: Session, job_ids: Sequence[str], attempts: series_query.Attempts, place: str
 ) -> dict[str, bytes]:
-    """Return for each job a digest of which points a later attempt hides."""
+    """Return for each job a digest of the place and of which points a later attempt hides."""
     ends = {} if attempts == "all" else series_query.visible_until(session, job_ids)
     return {
-        job_id: _digest({key: end for key, end in ends.items() if key[0] == job_id})
+        job_id: _digest(place, {key: end for key, end in ends.items() if key[0] == job_id})
         for job_id in job_ids
     }
 
@@ -211,8 +217,8 @@ def _decode(cursor: str) -> tuple[bytes, dict[bytes, int]]:
         ) from None
 
 
-def _digest(ends: Mapping[tuple[str, int], float]) -> bytes:
-    return blake2b(repr(sorted(ends.items())).encode(), digest_size=_HIDDEN_BYTES).digest()
+def _digest(place: str, ends: Mapping[tuple[str, int], float]) -> bytes:
+    return blake2b(repr((place, sorted(ends.items()))).encode(), digest_size=_HIDDEN_BYTES).digest()
 
 
 def _short(name: str) -> bytes:

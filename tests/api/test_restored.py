@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
+import anyio
 import pytest
 from sqlalchemy import make_url, text
+from starlette.types import Receive, Scope, Send
 
-from lockstep.storage.control import scheduler_lease
+from lockstep.api.http.places import PlaceInTags
 from tests.api.conftest import Api
+from tests.api.test_reading import record, upload_metrics
 from tests.harness.databases import Urls
 from tests.harness.faults import restores
 from tests.harness.postgres import PostgresServer
+from tests.harness.processes import until
+from tests.storage import scenes
 
 WAYS: dict[str, str] = {
     "in_place": "sqlite_urls",
@@ -76,6 +83,10 @@ def test_a_version_that_returns_is_not_the_former_answer(
     assert [job["priority"] for job in api.http.get("/v1/jobs").json()["items"]] == [20]
     for held in ("*", f'"x", {after.headers["etag"]}', after.headers["etag"].removeprefix("W/")):
         assert api.http.get(address, headers={"If-None-Match": held}).status_code == 304
+    of_the_version_before = after.headers["etag"].partition("@")[0] + '"'
+    for held in (of_the_version_before, "W/", '"', "@", '""', ",,", before.headers["etag"], "\xff"):
+        asked = {"If-None-Match": held.encode("latin-1")}
+        assert api.http.get(address, headers=asked).status_code == 200
 
 
 def test_a_backup_that_was_copied_over_the_live_file_is_another_place(
@@ -92,16 +103,70 @@ def test_a_backup_that_was_copied_over_the_live_file_is_another_place(
     assert tags[0] == tags[1] != tags[2] == tags[3]
 
 
-def test_a_restore_that_a_cycle_noted_is_another_place(
-    api: Api, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("follows", ["live", "metrics", "series"])
+def test_a_sleeper_gets_all_points_of_the_restored_job(
+    api: Api, backup: Callable[[], Restore], monkeypatch: pytest.MonkeyPatch, follows: str
 ) -> None:
-    """Another api may have started after the restore."""
+    """Its cursor counts two points, and the restored job has two others and one more by then."""
     monkeypatch.setattr("lockstep.api.http.places.CHECKED_SECONDS", 0.0)
+    claim = scenes.run(api.database)
+    path = "/v1/series?" if follows == "series" else f"/v1/jobs/{claim.job_id}/{follows}?"
+    path += f"names=train/loss&jobs={claim.job_id}" if follows == "series" else "names=train/loss"
+
+    def asked(since: str = "") -> dict[str, Any]:
+        until(lambda: api.http.get("/v1/jobs").status_code == 200)
+        found: dict[str, Any] = api.http.get(path + since).json()
+        return found["jobs"][0] if follows == "series" else found
+
+    restore = backup()
+    upload_metrics(api, claim, record(1), record(2))
+    cursor = f"&since={asked()['cursor']}"
+    assert not asked(cursor)["complete"]
+    restore()
+    until(lambda: api.http.get("/v1/jobs").status_code == 200)
+    upload_metrics(api, claim, record(7), record(8), record(9))
+    found = asked(cursor)
+    assert (found["complete"], found["series"][0]["step"]) == (True, [7, 8, 9])
+
+
+def test_tags_of_another_process_are_not_taken(api: Api) -> None:
+    """A backup may have been copied over the file of the service while it was stopped."""
     address = f"/v1/jobs/{api.job_id()}"
-    with api.database.jobs() as session:
-        scheduler_lease.was_restored(session)
-    before = api.http.get(address).headers["etag"]
-    with api.database.jobs() as session:
-        session.execute(text("UPDATE scheduler_lease SET place = 'of the backup'"))
-        assert scheduler_lease.was_restored(session)
-    assert api.http.get(address).headers["etag"] != before
+    tag = api.http.get(address).headers["etag"]
+    app = api.http.app
+    former = app.middleware_stack  # type: ignore[attr-defined] # of Starlette, as below
+    app.middleware_stack = None  # type: ignore[attr-defined] # it is made again
+    other = api.http.get(address, headers={"If-None-Match": tag})
+    app.middleware_stack = former  # type: ignore[attr-defined]
+    assert (other.status_code, other.headers["etag"] == tag) == (200, False)
+    assert api.http.get(address, headers={"If-None-Match": tag}).status_code == 304
+
+
+def test_a_slow_read_of_the_place_is_the_only_one() -> None:
+    reads, release = list[int](), threading.Event()
+
+    def read() -> str:
+        reads.append(1)
+        release.wait(60)
+        return "there"
+
+    async def answered(scope: Scope, receive: Receive, send: Send) -> None:
+        places.append(scope["lockstep.place"])
+
+    places, forgotten = list[str](), list[int]()
+    middleware = PlaceInTags(answered, read, lambda: forgotten.append(1), clock=lambda: 1e9)
+    scope = {"type": "http", "method": "GET", "path": "/v1/jobs", "headers": []}
+
+    async def ask() -> None:
+        await middleware({**scope}, None, None)  # type: ignore[arg-type] # it sends nothing
+
+    async def ask_twice() -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask)
+            while not reads:
+                await anyio.sleep(0.01)
+            await ask()
+            release.set()
+
+    anyio.run(ask_twice)
+    assert (len(reads), places, forgotten) == (1, ["", "there"], [1])

@@ -1,5 +1,4 @@
 /** Note above a page that was opened by an address with parts that it does not take. */
-
 import { useLocation, useRouter } from "@tanstack/react-router";
 import { useState } from "react";
 import { Button } from "@/components/Button";

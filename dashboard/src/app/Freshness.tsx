@@ -1,5 +1,4 @@
 /** Number of old panels on the page, and the poll rate: live, calm or paused. */
-
 import { setPace, usePace } from "@/api/pace";
 import { Select } from "@/components/Select";
 import { useOld } from "@/components/useOld";

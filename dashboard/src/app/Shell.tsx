@@ -1,5 +1,4 @@
 /** Frame of every page: navigation, freshness, connection, shortcuts. */
-
 import { Link, useSearch } from "@tanstack/react-router";
 import { lazy, Suspense, useState } from "react";
 import { Button, looking } from "@/components/Button";

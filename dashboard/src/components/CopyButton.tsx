@@ -1,5 +1,4 @@
 /** Button that copies a text and confirms it. */
-
 import { useEffect, useState } from "react";
 import { copyText } from "@/lib/copy-text";
 import { Button, type Look } from "./Button";

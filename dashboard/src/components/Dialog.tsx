@@ -1,5 +1,4 @@
 /** Confirmation dialog, with its answers at the foot. */
-
 import { lazy, type ReactNode, Suspense } from "react";
 import { Button } from "./Button";
 import classes from "./Dialog.module.css";

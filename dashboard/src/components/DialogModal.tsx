@@ -4,7 +4,6 @@
  * Built from the modal's parts: its own header would be a second banner of the page to screen
  * readers.
  */
-
 import type { ReactNode } from "react";
 import { Modal } from "@/components/mantine";
 import classes from "./Dialog.module.css";

@@ -1,5 +1,4 @@
 /** Error panel with the service's own message: problem, reason and next step. */
-
 import { Failure } from "@/api/client";
 import { Button } from "./Button";
 import classes from "./Failed.module.css";

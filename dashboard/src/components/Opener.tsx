@@ -1,5 +1,4 @@
 /** Button that opens a menu or a popover, whose code is loaded when the button is first pointed at, focused or pressed. */
-
 import { type ReactNode, type Ref, Suspense, useId, useImperativeHandle, useState } from "react";
 import { Button, type ButtonProps } from "./Button";
 

@@ -2,7 +2,6 @@
  * Note on a panel with old data: age, reason, and a button to request again. It is one line in a
  * place that is kept free, so that nothing moves when it comes and goes.
  */
-
 import type { QueryKey } from "@tanstack/react-query";
 import { useConnection } from "@/api/connection";
 import { duration } from "@/lib/format";

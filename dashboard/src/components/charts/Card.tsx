@@ -1,5 +1,4 @@
 /** One metric of all jobs: its name, its figures and its chart. */
-
 import { useMutation } from "@tanstack/react-query";
 import { memo, useEffect, useId, useMemo, useRef, useState } from "react";
 import type { Curves, CurvesOfJobs } from "@/api/curves";

@@ -1,7 +1,6 @@
 /**
  * Values of a card: last, lowest and highest; one is labelled best if the metric has a direction.
  */
-
 import type { Summary } from "@/api/summaries";
 import type { Figures } from "@/lib/curves";
 import { number } from "@/lib/format";

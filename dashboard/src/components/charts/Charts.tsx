@@ -2,7 +2,6 @@
  * All metrics of one job or of several as cards, in the groups of the service: the charts of a job's page and of
  * Compare. Cards are drawn, and their points asked for, only while they are on the screen.
  */
-
 import { type ReactNode, useId, useMemo, useState } from "react";
 import { createPortal } from "react-dom";
 import { runningKey } from "@/api/curves";

@@ -1,5 +1,4 @@
 /** Full-screen card with a legend of lines and marks, and a zoom without a mouse. */
-
 import { useRef } from "react";
 import type { Summary } from "@/api/summaries";
 import { CloseButton, Modal } from "@/components/mantine";

@@ -2,7 +2,6 @@
  * Settings of all cards, for a line that has other things: selection, axis, and reset of the zoom. Rare ones are in a panel
  * that opens, and on a small screen all of them are.
  */
-
 import { useClickOutside } from "@mantine/hooks";
 import { type ReactNode, useState } from "react";
 import { Button } from "@/components/Button";

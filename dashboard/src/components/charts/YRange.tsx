@@ -1,5 +1,4 @@
 /** The range of a chart's y axis, typed; automatic where nothing is. */
-
 import { useState } from "react";
 import { Button } from "@/components/Button";
 import { Input } from "@/components/Input";

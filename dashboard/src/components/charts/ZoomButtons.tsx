@@ -1,5 +1,4 @@
 /** Zooming without a mouse: nearer, further, aside and back, as buttons and as keys. */
-
 import { useKeys } from "@/app/keys";
 import { Button } from "@/components/Button";
 import { isTime } from "@/lib/axes";

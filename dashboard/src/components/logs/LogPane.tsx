@@ -1,5 +1,4 @@
 /** Lines of one log and one filter, with their status: position, empty result, failure. */
-
 import { type MouseEvent, type ReactNode, useCallback, useEffect, useRef } from "react";
 import type { LogLine } from "@/api/generated";
 import { Button } from "@/components/Button";

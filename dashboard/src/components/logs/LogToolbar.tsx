@@ -1,5 +1,4 @@
 /** Filters and actions of a log. */
-
 import { useMutation } from "@tanstack/react-query";
 import { useEffect, useRef, useState } from "react";
 import { downloadJobLogs } from "@/api/generated";

@@ -1,5 +1,4 @@
 /** Question before a node is given no more work. It asks for the reason, which all readers of the node see. */
-
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { drainNode, type JobView, type NodeView } from "@/api/generated";

@@ -1,5 +1,4 @@
 /** One node: its state in words, its devices in their order, and giving it no more work, or work again. */
-
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";

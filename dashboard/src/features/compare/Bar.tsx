@@ -1,5 +1,4 @@
 /** What is compared and how: metric, colours, groups, and more jobs. */
-
 import { useId } from "react";
 import { Button } from "@/components/Button";
 import { Select } from "@/components/Select";

@@ -1,5 +1,4 @@
 /** Compare: a table of up to 200 runs beside their curves, which are coupled with it. */
-
 import { getRouteApi, Link } from "@tanstack/react-router";
 import { useMemo, useState } from "react";
 import { Button } from "@/components/Button";

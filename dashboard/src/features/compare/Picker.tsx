@@ -1,5 +1,4 @@
 /** Adds jobs to the comparison: the newest ones, or those whose name holds what is typed. */
-
 import { useDebouncedValue } from "@mantine/hooks";
 import { useId, useState } from "react";
 import { listJobs } from "@/api/generated";

@@ -1,5 +1,4 @@
 /** Rows of the table of runs: one run, and the head of a group. */
-
 import { Link } from "@tanstack/react-router";
 import { memo } from "react";
 import type { JobState } from "@/api/generated";

@@ -1,5 +1,4 @@
 /** One table of all runs: legend, settings and figures. A row is a run; with groups, each group has a row before its runs. */
-
 import { memo, type ReactNode, useCallback, useMemo, useRef } from "react";
 import { Button } from "@/components/Button";
 import type { Described } from "@/lib/series";

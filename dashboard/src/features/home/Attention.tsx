@@ -1,5 +1,4 @@
 /** Nodes that get no work, own jobs that failed, and budgets that are almost used up. */
-
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
 import { Button, looking } from "@/components/Button";

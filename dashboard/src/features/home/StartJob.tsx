@@ -1,5 +1,4 @@
 /** First steps of one person on one machine: a template, the command, another machine. */
-
 import { Link } from "@tanstack/react-router";
 import { looking } from "@/components/Button";
 import { CopyButton } from "@/components/CopyButton";

@@ -1,5 +1,4 @@
 /** The attempts at a job, newest first: that all of them made the same batch is what is to be seen here at one glance. */
-
 import { useMemo, useState } from "react";
 import type { AttemptView, EventView, JobView } from "@/api/generated";
 import { Button } from "@/components/Button";

@@ -1,5 +1,4 @@
 /** The files of one checkpoint, each to be downloaded; what is too large for a browser's memory is left to the command. */
-
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { type CheckpointFile, getJobCheckpoint, getJobCheckpointFile } from "@/api/generated";
 import { Button } from "@/components/Button";

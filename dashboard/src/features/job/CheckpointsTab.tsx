@@ -1,5 +1,4 @@
 /** What a job has saved: its published checkpoints, newest first, their files, and how to fetch or start from one. */
-
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
 import type { CheckpointView, JobView } from "@/api/generated";

@@ -1,5 +1,4 @@
 /** A new job that goes on where an ended one stopped. */
-
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
 import { cloneJob, type JobView } from "@/api/generated";

@@ -1,5 +1,4 @@
 /** Deletes files that a job keeps, after a confirmation. */
-
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { deleteJobFiles, type JobView } from "@/api/generated";

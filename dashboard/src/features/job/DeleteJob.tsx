@@ -1,5 +1,4 @@
 /** Deletes a job that has ended, once somebody has read what goes with it. */
-
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
 import { useState } from "react";

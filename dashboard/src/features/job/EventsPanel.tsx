@@ -1,5 +1,4 @@
 /** Every event of a job, newest first, attempt by attempt. A long list is drawn as far as somebody asks for it. */
-
 import { useMemo, useState } from "react";
 import { Button } from "@/components/Button";
 import { Failed } from "@/components/Failed";

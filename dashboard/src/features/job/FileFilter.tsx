@@ -1,5 +1,4 @@
 /** The filter of a list of files: a part of a name, or a pattern. */
-
 import { useEffect, useRef, useState } from "react";
 import { Input } from "@/components/Input";
 import classes from "./FilesTab.module.css";

@@ -1,5 +1,4 @@
 /** One file of the list, with its preview below it once it is opened. */
-
 import { useMutation } from "@tanstack/react-query";
 import { memo } from "react";
 import { getJobFile, type JobView, type KeptFileView } from "@/api/generated";

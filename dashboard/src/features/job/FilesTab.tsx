@@ -1,5 +1,4 @@
 /** Files that a job keeps: a list with a filter, previews, downloads and deletion. */
-
 import { useCallback, useState } from "react";
 import type { JobView, KeptFilesPage } from "@/api/generated";
 import { useRights } from "@/api/rights";

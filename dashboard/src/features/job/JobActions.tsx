@@ -1,5 +1,4 @@
 /** What can be done with a job: pause it, cancel it, submit it again, continue it, delete it. */
-
 import { useClickOutside } from "@mantine/hooks";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";

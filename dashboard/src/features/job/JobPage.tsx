@@ -1,5 +1,4 @@
 /** One job: what it is and how far it is, and below that the part that the address names, with the log beside it. */
-
 import { getRouteApi, Link } from "@tanstack/react-router";
 import { lazy, Suspense, useLayoutEffect, useRef, useState } from "react";
 import type { JobView } from "@/api/generated";

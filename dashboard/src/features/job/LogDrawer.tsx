@@ -1,5 +1,4 @@
 /** The log beside the other parts of a job's page; on a small screen below them. Its filter is its own, and no address's. */
-
 import { getRouteApi, Link, useRouter } from "@tanstack/react-router";
 import { type CSSProperties, type PointerEvent, useCallback, useState } from "react";
 import type { JobView } from "@/api/generated";

@@ -1,5 +1,4 @@
 /** Selects the job whose spec this one is compared with, by its name or id; the newest ones are suggested. */
-
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
 import { useId, useState } from "react";

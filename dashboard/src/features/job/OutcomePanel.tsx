@@ -1,5 +1,4 @@
 /** How a job ended, in one line; of a failed one first why, where in the code, and what to do about it. */
-
 import { useMediaQuery } from "@mantine/hooks";
 import { Link } from "@tanstack/react-router";
 import { type ReactNode, useLayoutEffect, useRef, useState } from "react";

@@ -1,5 +1,4 @@
 /** Pause of a job, and its return to the queue. */
-
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { type JobView, pauseJob, resumeJob } from "@/api/generated";
 import { Button } from "@/components/Button";

@@ -1,5 +1,4 @@
 /** A script that writes nothing while its devices are idle: since when, where its ranks are, and their stacks. */
-
 import { Link } from "@tanstack/react-router";
 import type { JobView } from "@/api/generated";
 import { looking } from "@/components/Button";

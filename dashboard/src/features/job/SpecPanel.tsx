@@ -1,5 +1,4 @@
 /** The spec in YAML: as submitted, whole with what was not submitted set apart, or what differs from another job's. */
-
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { lazy, Suspense } from "react";

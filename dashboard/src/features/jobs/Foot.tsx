@@ -1,5 +1,4 @@
 /** Below the rows: the totals of the whole list and its pages, or what can be done with the selection. */
-
 import { Link, useLocation, useRouter } from "@tanstack/react-router";
 import type { JobPage } from "@/api/generated";
 import { Button } from "@/components/Button";

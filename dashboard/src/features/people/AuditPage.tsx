@@ -1,5 +1,4 @@
 /** Who changed what, and which requests were refused: newest first. */
-
 import { useState } from "react";
 import { type AuditView, listAudit } from "@/api/generated";
 import { usePolled } from "@/api/polling";

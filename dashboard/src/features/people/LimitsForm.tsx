@@ -1,5 +1,4 @@
 /** Weight and limits of a project, for an admin of the service: an empty field is no limit. */
-
 import { type FormEvent, useState } from "react";
 import { changeProject, type ProjectView } from "@/api/generated";
 import { Button } from "@/components/Button";

@@ -1,5 +1,4 @@
 /** The own sessions, each of which is one sign-in: end one, or all others. */
-
 import { endSession, listSessions, type SessionView } from "@/api/generated";
 import { usePolled } from "@/api/polling";
 import { Button } from "@/components/Button";

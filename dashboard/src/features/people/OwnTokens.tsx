@@ -1,5 +1,4 @@
 /** Table of the own tokens, with their revocation. */
-
 import { listTokens, revokeToken, type TokenView } from "@/api/generated";
 import { usePolled } from "@/api/polling";
 import { Button } from "@/components/Button";

@@ -1,5 +1,4 @@
 /** Change of the own password, with the refusals of the service at their fields. */
-
 import { type FormEvent, useState } from "react";
 import { changePassword } from "@/api/generated";
 import { Button } from "@/components/Button";

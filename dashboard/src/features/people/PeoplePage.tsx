@@ -1,5 +1,4 @@
 /** People and programs of the service: add one, change a role, deactivate. */
-
 import { type FormEvent, useState } from "react";
 import {
   addUser,

@@ -1,5 +1,4 @@
 /** Projects with their members: make one, give and take roles, archive. */
-
 import { Link } from "@tanstack/react-router";
 import { type FormEvent, useState } from "react";
 import {

@@ -1,5 +1,4 @@
 /** The own tokens: make one, whose secret is shown once, and revoke. */
-
 import { type FormEvent, useState } from "react";
 import { createToken, type Right, type Scope } from "@/api/generated";
 import { useRights } from "@/api/rights";

@@ -1,5 +1,4 @@
 /** The priority of a job that waits. A caller who controls the job changes it here. */
-
 import { useMutation } from "@tanstack/react-query";
 import { useState } from "react";
 import { type JobView, markJob } from "@/api/generated";

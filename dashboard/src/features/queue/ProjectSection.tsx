@@ -1,5 +1,4 @@
 /** A project of the queue: its share of the devices, and its jobs that wait, with each reason once. */
-
 import { Link } from "@tanstack/react-router";
 import { useId, useState } from "react";
 import type { ShareView } from "@/api/generated";

@@ -1,5 +1,4 @@
 /** Actions on a job that waits: show why, and cancel it. */
-
 import { useMutation } from "@tanstack/react-query";
 import { useState } from "react";
 import { cancelJob, type JobView } from "@/api/generated";

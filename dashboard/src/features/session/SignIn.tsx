@@ -1,5 +1,4 @@
 /** The door: a name and a password, a token, or an invitation, tried at once against the service. */
-
 import { useQueryClient } from "@tanstack/react-query";
 import { type FormEvent, useState } from "react";
 import { Failure, refusalOf } from "@/api/client";

@@ -1,5 +1,4 @@
 /** Where the text came from: the templates to start from, or the job that is cloned; and the way back from a replacement. */
-
 import { Button } from "@/components/Button";
 import classes from "./Start.module.css";
 import type { Template } from "./templates";

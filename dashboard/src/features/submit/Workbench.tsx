@@ -1,5 +1,4 @@
 /** Form, plan and YAML side by side: three views of one text. */
-
 import { Link } from "@tanstack/react-router";
 import { lazy, Suspense, useEffect, useMemo, useRef, useState } from "react";
 import { Failure } from "@/api/client";

@@ -1,5 +1,4 @@
 /** Which jobs the list shows, and in which groups. Everything here is in the address, and the service does the filtering. */
-
 import { Link } from "@tanstack/react-router";
 import type { ReactNode } from "react";
 import type { JobTotals, ListedJob } from "@/api/generated";

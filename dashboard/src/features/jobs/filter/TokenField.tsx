@@ -3,7 +3,6 @@
  *
  * A word is looked for while it is typed. A condition is taken once it is finished, because half of one would be refused.
  */
-
 import { type KeyboardEvent, useEffect, useId, useRef, useState } from "react";
 import { Button } from "@/components/Button";
 import type { RefusedPart } from "../refusals";

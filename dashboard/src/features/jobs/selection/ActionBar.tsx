@@ -1,5 +1,4 @@
 /** What can be done with the selected jobs. It takes the place of the totals, so that it covers no row. */
-
 import { Link } from "@tanstack/react-router";
 import { lazy, Suspense, useState } from "react";
 import type { ListedJob } from "@/api/generated";

@@ -1,5 +1,4 @@
 /** Choice of the columns: those of each job, any metric's last, lowest or highest value, and any setting. */
-
 import { type KeyboardEvent, useState } from "react";
 import type { ListedJob } from "@/api/generated";
 import { Button } from "@/components/Button";

@@ -1,5 +1,4 @@
 /** The order of the columns, changed by buttons; the heads of the table are dragged for the same. */
-
 import { useLayoutEffect, useRef, useState } from "react";
 import { Button } from "@/components/Button";
 import classes from "./ColumnOrder.module.css";

@@ -1,5 +1,4 @@
 /** Row of a group, with the numbers of all its jobs; it opens and closes them. */
-
 import { Link } from "@tanstack/react-router";
 import { Button } from "@/components/Button";
 import { StateBadge } from "@/components/StateBadge";

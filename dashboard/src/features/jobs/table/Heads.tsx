@@ -1,5 +1,4 @@
 /** Heads of the columns: a press sorts, and a drag moves the column. `ColumnOrder` moves it by buttons. */
-
 import { FlexRender, type Header } from "@tanstack/react-table";
 import { type DragEvent, useState } from "react";
 import type { ListedJob } from "@/api/generated";

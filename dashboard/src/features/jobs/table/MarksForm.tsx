@@ -1,5 +1,4 @@
 /** Form of the labels and the note of a job. */
-
 import { type FormEvent, useState } from "react";
 import type { ListedJob } from "@/api/generated";
 import { Button } from "@/components/Button";

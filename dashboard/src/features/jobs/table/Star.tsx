@@ -1,5 +1,4 @@
 /** Star of a job, which all its readers see. */
-
 import { useState } from "react";
 import type { ListedJob } from "@/api/generated";
 import { useRights } from "@/api/rights";

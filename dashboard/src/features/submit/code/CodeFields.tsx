@@ -1,5 +1,4 @@
 /** Where the job's own files come from: sent from here, a commit of a repository, a folder on the nodes, or there are none. */
-
 import { useState } from "react";
 import { Select } from "@/components/Select";
 import { useField } from "../form/context";

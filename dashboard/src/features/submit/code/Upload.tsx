@@ -1,5 +1,4 @@
 /** Choosing a folder or an archive, and what becomes of it, in words. */
-
 import { useMutation } from "@tanstack/react-query";
 import { type ChangeEvent, useRef, useState } from "react";
 import { Failure } from "@/api/client";

@@ -1,5 +1,4 @@
 /** One field of the spec: a label, a control, and under it what the service refuses. */
-
 import { type ReactNode, useId } from "react";
 import type { FieldProblem } from "@/api/generated";
 import { Select } from "@/components/Select";

@@ -1,5 +1,4 @@
 /** What every job has: its name, its kind and its devices; and how long and how often it may run. */
-
 import type { JobSpec } from "@/api/generated";
 import { JobSpecKind } from "@/api/generated/choices.gen";
 import { Button } from "@/components/Button";

@@ -1,5 +1,4 @@
 /** Names and values of a free object (labels, a task's arguments): a row each, and one to add another. */
-
 import { useState } from "react";
 import { Button } from "@/components/Button";
 import { Input } from "@/components/Input";

@@ -1,5 +1,4 @@
 /** The sections of a training run: what is learned, the batch, for how long, and how. */
-
 import { ScheduleName, StrategyName, TrainOptimizer, TrainPrecision } from "@/api/generated/choices.gen";
 import { Button } from "@/components/Button";
 import { removeAt, renameAt, setAt } from "../text/edit";

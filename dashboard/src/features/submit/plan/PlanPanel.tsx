@@ -1,5 +1,4 @@
 /** What would happen if the text were submitted now: the batch in factors, its memory, its place and its turn. */
-
 import { useState } from "react";
 import type { PlanView } from "@/api/generated";
 import { Button } from "@/components/Button";

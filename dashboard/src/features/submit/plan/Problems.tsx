@@ -1,5 +1,4 @@
 /** What the service refuses, each with its line, in its own words. A click goes to the line. */
-
 import type { FieldProblem } from "@/api/generated";
 import { Button } from "@/components/Button";
 import { dotted, placeOf } from "../text/pointer";
