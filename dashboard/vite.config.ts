@@ -1,9 +1,15 @@
+import { globSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import react from "@vitejs/plugin-react";
 import { defineConfig } from "vitest/config";
 
 // `npm run dev` shows the pages of a service that runs on this machine: LOCKSTEP_URL names another.
 const service = process.env.LOCKSTEP_URL ?? "http://127.0.0.1:8470";
+
+// A mock of a module is for the file that makes it: others have imported the real one.
+const PAGES = globSync("src/**/*.test.tsx");
+const MOCKING = PAGES.filter((file) => readFileSync(file, "utf8").includes("vi.mock("));
+const DOCUMENT = { environment: "jsdom", setupFiles: ["src/testing/setup.ts"] };
 
 const OVERLAYS =
   /@floating-ui|react-remove-scroll|react-style-singleton|use-sidecar|use-callback-ref|@mantine\/core\/esm\/(utils\/Floating|components\/(Popover|Menu|Modal|ModalBase|Overlay|Portal|Transition|FocusTrap|ScrollArea|CloseButton|ActionIcon|Loader|Paper|UnstyledButton))\//;
@@ -43,18 +49,11 @@ export default defineConfig({
     // For a machine that is busy with other tests.
     testTimeout: 120_000,
     projects: [
-      // Making a document takes longer than most tests of logic, which need none. They share their imports, too: that
-      // takes a third of the time.
+      // Making a document takes longer than most tests of logic, which need none. Files that share their imports take half
+      // the time of files that do not.
       { extends: true, test: { name: "logic", environment: "node", isolate: false, include: ["src/**/*.test.ts"] } },
-      {
-        extends: true,
-        test: {
-          name: "pages",
-          environment: "jsdom",
-          include: ["src/**/*.test.tsx"],
-          setupFiles: ["src/testing/setup.ts"],
-        },
-      },
+      { extends: true, test: { name: "pages", isolate: false, include: PAGES, exclude: MOCKING, ...DOCUMENT } },
+      { extends: true, test: { name: "mocks", include: MOCKING, ...DOCUMENT } },
     ],
   },
 });
