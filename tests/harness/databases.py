@@ -135,8 +135,12 @@ class Backup:
 
     def restore(self) -> None:
         """Restore both databases to these rows."""
+        self.restore_jobs()
+        self.restore_series()
+
+    def restore_jobs(self) -> None:
+        """Restore only the jobs database to its rows."""
         _put_back(self._database.jobs(), METADATA["jobs"], self._jobs)
-        _put_back(self._database.series(), SeriesBase.metadata, self._series)
 
     def restore_series(self) -> None:
         """Restore only the series database to its rows."""

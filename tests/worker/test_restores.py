@@ -32,8 +32,13 @@ def test_a_hold_has_an_end_and_a_heartbeat_begins_another() -> None:
     assert seen.may_hold(0.0)
     assert seen.may_hold(restores.HOLD_SECONDS_MAX - 1)
     assert not seen.may_hold(restores.HOLD_SECONDS_MAX)
-    seen.renewed()
+    seen.renewed("a")
     assert seen.may_hold(restores.HOLD_SECONDS_MAX)
+
+
+def test_another_place_of_the_database_is_a_restore() -> None:
+    seen = Restores()
+    assert [seen.renewed(place) for place in "aabba"] == [False, False, True, False, True]
 
 
 @pytest.mark.parametrize("present", [True, False])

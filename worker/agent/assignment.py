@@ -223,6 +223,11 @@ class Attempt:
         job = StoppedJob(kind, save, self._context.timings.stop_grace_seconds, given)
         return grace_of(job, cause).seconds
 
+    def set_back(self) -> None:
+        """Compare all that was stored with the database: it was restored from a backup."""
+        if self._uploaders is not None:
+            self._uploaders.set_back()
+
     def wake(self) -> None:
         """Wake the thread up."""
         self._wake.set()

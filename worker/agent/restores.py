@@ -40,10 +40,18 @@ class Restores:
     def __init__(self) -> None:
         self._absent: set[str] = set()
         self._held_since: float | None = None
+        self._place: str | None = None
 
-    def renewed(self) -> None:
-        """Note a heartbeat that was committed."""
-        self._held_since = None
+    def renewed(self, place: str) -> bool:
+        """Note a heartbeat that was committed, and the place of the jobs database then.
+
+        Returns
+        -------
+        bool
+            Whether a backup was restored since the one before.
+        """
+        before, self._place, self._held_since = self._place, place, None
+        return before not in {None, place}
 
     def present(self, assignment_id: str) -> None:
         """Note that an assignment was renewed."""

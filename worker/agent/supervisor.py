@@ -17,7 +17,8 @@ Each heartbeat, in this order:
    thread here are adopted: after a restart all; later, one whose claim was committed while the
    answer was lost.
 5. A database that was restored from a backup may lack this node, which is registered again, and
-   have an assignment as unclaimed whose ranks run here, which is claimed again.
+   have an assignment as unclaimed whose ranks run here, which is claimed again. Every attempt
+   compares what it has stored with a restored database.
 
 Between heartbeats intents are read more often, while the database answers.
 
@@ -43,6 +44,7 @@ from lockstep.storage.attempts import attempts, nodes, stops
 from lockstep.storage.attempts.attempts import HeldAssignment
 from lockstep.storage.attempts.nodes import DeviceInfo
 from lockstep.storage.control import agreed_timings
+from lockstep.storage.control.places import place_of
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.whole import NotWholeError
 from lockstep.storage.objects.blobs import BlobStore
@@ -324,7 +326,10 @@ class Supervisor:
                 nodes.leave(session, name)
             known = attempts.known(session, leased.keys() - answer.keys())
             self._learn_stop_terms(session)
-        self._restores.renewed()
+            place = place_of(session.connection())
+        if self._restores.renewed(place):
+            for attempt in leased.values():
+                attempt.set_back()
         for key, attempt in leased.items():
             if key not in answer:
                 if key in known or self._restores.is_over(key, attempt.fence_deadline, sent_at):
@@ -469,6 +474,7 @@ class Supervisor:
                 rendezvous_port=assignment.rendezvous_port,
                 rendezvous_host=assignment.rendezvous_host,
             )
+        attempt.set_back()
 
     def _take(self, attempt: Attempt) -> None:
         # In this order: an attempt whose thread cannot be started must not be renewed forever. It

@@ -13,7 +13,8 @@ training continues.
 
 After a restore of the database, events are processed again from its offset: a checkpoint that is no
 longer on the node is published from the store. Then its rows are compared with the store
-(``worker.upload.reconciling``).
+(``worker.upload.reconciling``). The offset is in the series database. A jobs database that is older
+gets the state and the plan of the attempt again, also of events before the offset.
 
 Not here: metrics and logs (``worker.upload.file_uploader``), and the verification of a checkpoint
 (``engine.checkpoints``).
@@ -100,6 +101,9 @@ class EventUploader:
         self._refused = False
         self._set_back = False
         self._rows_differ = False
+        self._state_differs = True
+        self.on_set_back: Callable[[str], None] = lambda _what: None
+        """Called after a restore of the database, in the uploader's thread; its text is empty."""
         self._marked_running = False
         self._origin: str | None = None
         """Of the line of the spool that is carried out."""
@@ -144,7 +148,7 @@ class EventUploader:
         self._send_waiting()
         self._report_save_time()
         if self._set_back:
-            self._set_back, self._rows_differ = False, True
+            self._set_back, self._rows_differ, self._state_differs = False, True, True
             self._offset, self._marked_running = None, False
         # A script does not report its rendezvous; the start of all its ranks is the substitute.
         if (
@@ -157,6 +161,9 @@ class EventUploader:
             self._offset = self._read_offset()
         if self._refused or self._offset is None:
             return False
+        if self._state_differs:
+            self._repeat_state(self._offset)
+            self._state_differs = False
         found = whole_lines(self._folder.files, attempt.EVENTS, self._offset, last=last)
         if found.offset == self._offset:
             self._agree_with_the_store(last)
@@ -180,12 +187,27 @@ class EventUploader:
                 return False
         return True
 
+    def _repeat_state(self, end: int) -> None:
+        """Carry out again the last event of each kind before ``end`` that sets the state."""
+        newest: dict[str, tuple[Line, EngineEvent]] = {}
+        offset, found = -1, 0
+        while offset < found < end:
+            offset = found
+            batch = whole_lines(self._folder.files, attempt.EVENTS, offset)
+            for line in batch.lines:
+                event = event_limits.read(line, self._stream.assignment_id)
+                if line.end <= end and event is not None and event.kind in {"running", "plan"}:
+                    newest[event.kind] = line, event
+            found = batch.offset
+        for line, event in newest.values():
+            self._carry_out(line, event, overtaken=False)
+
     def _read_offset(self) -> int | None:
         """Return the offset that the stream has.
 
         None if nothing of this attempt is wanted any more.
         """
-        state = state_of(self._database, self._stream)
+        state = state_of(self._database, self._stream, lambda: self.on_set_back(""))
         refused_at, self._refused_at = self._refused_at, None
         same = state.events_offset == refused_at
         self._refused = state.sealed or (same and not is_open(self._database, self._stream))

@@ -64,7 +64,10 @@ class FileUploader(ABC, Generic[Offset, Record]):
         self._must_compare = False
         self._poisoned: tuple[Offset, int] | None = None
         self.on_set_back: Callable[[str], None] = lambda _what: None
-        """Called with ``what``, in the uploader's thread, after a restore of the database."""
+        """Called after a restore of the database, in the uploader's thread, with ``what`` is missing.
+
+        It is empty if this uploader misses nothing.
+        """
         self.refused = False
         """The stream is sealed or belongs to another token.
 
@@ -134,7 +137,7 @@ class FileUploader(ABC, Generic[Offset, Record]):
 
     def _read_offset(self) -> None:
         self._offset = None
-        self._continue_from(state_of(self._database, self._stream))
+        self._continue_from(state_of(self._database, self._stream, lambda: self.on_set_back("")))
 
     def _continue_from(self, state: streams.StreamState) -> None:
         """Take the file's offset from the stream; ``refused`` if nothing can be added any more."""

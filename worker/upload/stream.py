@@ -5,6 +5,7 @@ Not here: the upload of one file (``worker.upload.file_uploader``).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from lockstep.storage.attempts import attempts
@@ -41,10 +42,13 @@ def opened(database: Database, stream: Stream) -> streams.StreamState | None:
         return streams.state(session, stream.assignment_id)
 
 
-def state_of(database: Database, stream: Stream) -> streams.StreamState:
+def state_of(
+    database: Database, stream: Stream, on_opened: Callable[[], None]
+) -> streams.StreamState:
     """Return how far an attempt's stream is.
 
-    A database that has no stream of it was set back, and gets it again.
+    A database that has no stream of it was set back, and gets it again. Then ``on_opened`` is
+    called: data that other uploaders have stored are missing, too.
 
     Raises
     ------
@@ -52,13 +56,15 @@ def state_of(database: Database, stream: Stream) -> streams.StreamState:
     """
     with database.read_series() as session:
         state = streams.state(session, stream.assignment_id)
-    if state is None:
-        state = opened(database, stream)
+    if state is not None:
+        return state
+    state = opened(database, stream)
     if state is None:
         raise NotOpenError(
             "the series database has no stream for this attempt, and the jobs database does not "
             "allow a new one"
         )
+    on_opened()
     return state
 
 

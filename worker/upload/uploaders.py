@@ -116,8 +116,8 @@ class Uploaders:
             database, folder, stream, sampler.sample, every_seconds=sample_seconds
         )
         self._files = (self._metrics, self._event_files, logs, system)
-        for uploader in self._files:
-            uploader.on_set_back = self._set_back
+        for uploader in (*self._files, self._reporter):
+            uploader.on_set_back = self.set_back
         self._system = self._loop("system", system)
         self._system_until: float | None = None
         # After the others have ended, because they warn through it.
@@ -154,11 +154,11 @@ class Uploaders:
                 self._found.append(opened(self._database, self._stream))
             return self._found[0]
 
-    def _set_back(self, what: str) -> None:
+    def set_back(self, what: str = "") -> None:
         """Restart every uploader at the database's offset, after a loss of stored data.
 
-        Samples of the node come every few seconds, so this is detected soon, also for a job that
-        sends nothing.
+        From any thread. Samples of the node come every few seconds, so this is detected soon, also
+        for a job that sends nothing. ``what`` is a noun for data that are sent again.
         """
         for uploader in self._files:
             uploader.compare_offset()
