@@ -20,6 +20,7 @@ from sqlalchemy import delete, select, text, update
 from lockstep.domain import limits
 from lockstep.domain.life import attempt
 from lockstep.domain.life.attempt import LogRecord, segment_name
+from lockstep.domain.life.grace import SaveTime
 from lockstep.domain.life.lifecycle import AttemptState, JobState
 from lockstep.domain.training.plan import BatchPlan
 from lockstep.storage.attempts import checkpoints, events, nodes
@@ -182,6 +183,8 @@ def test_an_older_jobs_database_alone_gets_the_state_and_the_newest_plan_again(
     reporter = events_of(job, tmp_path)
     set_state(job.database, "STARTING")
     backup = Backup(job.database)
+    save = SaveTime(seconds=20.0, measured=True)
+    job.folder.file(attempt.SAVE_TIME).write_text(save.model_dump_json())
     say(job, "running")
     for micro in (4, 2):
         plan = BatchPlan(
@@ -190,10 +193,10 @@ def test_an_older_jobs_database_alone_gets_the_state_and_the_newest_plan_again(
         say(job, "plan", **plan.model_dump())
     run(reporter)
     expected = state_and_plan(job)
-    assert expected == (AttemptState.RUNNING, 2)
+    assert expected == (AttemptState.RUNNING, 2, save.model_dump())
     backup.restore_jobs()
     run(reporter)
-    assert state_and_plan(job) == (AttemptState.STARTING, None)
+    assert state_and_plan(job) == (AttemptState.STARTING, None, None)
     reporter.set_back("")
     run(reporter)
     assert state_and_plan(job) == expected
@@ -230,11 +233,12 @@ def events_of(job: Job, home: Path) -> EventUploader:
     )
 
 
-def state_and_plan(job: Job) -> tuple[AttemptState, int | None]:
-    """Return the attempt's state and its micro-batch."""
+def state_and_plan(job: Job) -> tuple[AttemptState, int | None, dict[str, object] | None]:
+    """Return the attempt's state and micro-batch, and the duration of the job's save."""
     with job.database.read_jobs() as session:
         row = session.scalars(select(AttemptRow)).one()
-        return row.state, (row.plan or {}).get("micro_batch_size")
+        save_time = session.scalars(select(JobRow.save_time)).one()
+        return row.state, (row.plan or {}).get("micro_batch_size"), save_time
 
 
 def test_a_database_that_is_empty_for_a_moment_is_waited_for(job: Job) -> None:

@@ -146,10 +146,10 @@ class EventUploader:
     def step(self, last: bool) -> bool:
         """Carry out one batch of events. See ``worker.upload.upload_loop``."""
         self._send_waiting()
-        self._report_save_time()
         if self._set_back:
             self._set_back, self._rows_differ, self._state_differs = False, True, True
-            self._offset, self._marked_running = None, False
+            self._offset, self._marked_running, self._save_time = None, False, None
+        self._report_save_time()
         # A script does not report its rendezvous; the start of all its ranks is the substitute.
         if (
             self._is_script

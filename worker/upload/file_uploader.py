@@ -64,9 +64,9 @@ class FileUploader(ABC, Generic[Offset, Record]):
         self._must_compare = False
         self._poisoned: tuple[Offset, int] | None = None
         self.on_set_back: Callable[[str], None] = lambda _what: None
-        """Called after a restore of the database, in the uploader's thread, with ``what`` is missing.
+        """Called after a restore of the database, in the uploader's thread.
 
-        It is empty if this uploader misses nothing.
+        Its argument is ``what``, or empty if this uploader misses nothing.
         """
         self.refused = False
         """The stream is sealed or belongs to another token.
