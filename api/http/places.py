@@ -5,9 +5,6 @@ with other data. So each weak tag also has the place that its data was read from
 tag of another place gets the whole response, and the cache of responses makes a new one. Cursors of
 points have it, too (``storage.series.tails``).
 
-A SQLite file that was copied over the stopped service's own has the same place. So a tag also has
-a random part of this process.
-
 Not here: the place (``storage.control.places``), the counters (``api.http.tags``), strong tags,
 which are digests of contents.
 """
@@ -15,18 +12,15 @@ which are digests of contents.
 from __future__ import annotations
 
 import math
-import secrets
 import time
 from collections.abc import Callable
 from typing import Final
 
+import anyio
 import anyio.to_thread
-import structlog
 from fastapi import Request
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-log = structlog.get_logger(__name__)
 
 CHECKED_SECONDS: Final = 1.0
 """The place is read at most so often, and only while there are requests."""
@@ -50,10 +44,9 @@ class PlaceInTags:
         clock: Callable[[], float] = time.monotonic,
     ):
         self.app, self._read, self._changed, self._clock = app, read, changed, clock
-        self._process = secrets.token_hex(4)
         self._place = ""
         self._due_at = 0.0
-        self._is_failing = False
+        self._first_read = anyio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if (
@@ -65,7 +58,7 @@ class PlaceInTags:
             return
         # Read before the data: a response may have an older place than its data, never a newer one.
         place = scope[_KEY] = await self._current()
-        end = f'@{self._process}{place}"'
+        end = f'@{place}"'
         _take(MutableHeaders(scope=scope), end)
 
         async def placed(message: Message) -> None:
@@ -76,20 +69,23 @@ class PlaceInTags:
         await self.app(scope, receive, placed)
 
     async def _current(self) -> str:
-        if self._clock() >= self._due_at:
-            self._due_at = math.inf  # one at a time: others go on with the known one
-            try:
-                place = await anyio.to_thread.run_sync(self._read)
-                if place != self._place:
-                    self._changed()
-                self._place, self._is_failing = place, False
-            except Exception as error:  # noqa: BLE001 - the request itself says what is wrong
-                if not self._is_failing:
-                    log.warning("the place of the databases cannot be read", error=repr(error))
-                self._is_failing = True
-            finally:
-                self._due_at = self._clock() + CHECKED_SECONDS
+        if not self._place:
+            async with self._first_read:
+                if not self._place:
+                    await self._look()
+        elif self._clock() >= self._due_at:
+            await self._look()
         return self._place
+
+    async def _look(self) -> None:
+        self._due_at = math.inf  # one at a time: others go on with the known one
+        try:
+            place = await anyio.to_thread.run_sync(self._read)
+            if place != self._place:
+                self._changed()
+            self._place = place
+        finally:
+            self._due_at = self._clock() + CHECKED_SECONDS
 
 
 def _take(headers: MutableHeaders, end: str) -> None:

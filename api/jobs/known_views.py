@@ -108,7 +108,10 @@ class KnownViews:
 
 
 def _keep(views: _Views, job: Marked, view: JobView) -> None:
-    """Keep a new view, unless the job returned to the queue after its mark was read."""
-    if view.state is not JobState.QUEUED:
+    """Keep a new view, unless the job returned to the queue after its mark was read.
+
+    Nor if a backup was restored since then: the view is of an older version than its mark.
+    """
+    if view.state is not JobState.QUEUED and view.version >= job.mark.version:
         size = len(view.model_dump_json())
         views.keep(job.key, _Known(view, job.batches, size), size)

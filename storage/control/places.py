@@ -5,7 +5,7 @@ has an inode, and a version of the schema that an online restore increments. A p
 the database itself, so a restored one names the place of its backup.
 
 A copy of a file that is written over the live one keeps both numbers. The time since the last cycle
-shows it (``scheduler.reconcile``), and to :class:`PlaceReader` that this time went back.
+shows it (``scheduler.reconcile``), and to :class:`PlaceReader` an end of that cycle that went back.
 
 Not here: the comparison (``storage.control.scheduler_lease``), entity tags (``api.http.places``).
 """
@@ -13,9 +13,11 @@ Not here: the comparison (``storage.control.scheduler_lease``), entity tags (``a
 from __future__ import annotations
 
 import hashlib
+import secrets
 from pathlib import Path
 from typing import Final
 
+import structlog
 from sqlalchemy import Connection, select, text
 
 from lockstep.storage.db.database import Database
@@ -23,35 +25,65 @@ from lockstep.storage.db.series_tables import StreamRow
 from lockstep.storage.db.tables import SchedulerLeaseRow
 from lockstep.storage.db.whole import server_of
 
+log = structlog.get_logger(__name__)
+
 _NUMBERS: Final = text(
     "SELECT (SELECT oid FROM pg_database WHERE datname = current_database()) || '/'"
     " || CAST(:of_table AS regclass)::oid"
 )
+_STARTED: Final = text("SELECT CAST(pg_postmaster_start_time() AS text)")
 _FINISHED: Final = select(SchedulerLeaseRow.finished_at)
 
 
 class PlaceReader:
-    """Place of both databases together, for a program that only reads. Not thread-safe."""
+    """Place of both databases together, for a program that only reads. Not thread-safe.
+
+    All processes over PostgreSQL read the same one, with the start of the server: a volume may have
+    been restored while it was stopped. Each process over a SQLite file has its own, because a copy
+    over the file of a stopped service keeps both numbers. It also differs once the end of the last
+    cycle went back.
+    """
 
     def __init__(self, database: Database):
         self._database = database
+        self._process = secrets.token_hex(4)
         self._finished_at = 0.0
         self._set_back = 0
+        self._known = {"jobs": "", "series": ""}
+        self._unread: set[str] = set()
 
     def read(self) -> str:
-        """Return a digest of the place.
+        """Return a digest of the place. A database that cannot be read keeps its last place."""
+        for name, read in (("jobs", self._of_jobs), ("series", self._of_series)):
+            try:
+                self._known[name] = read()
+                self._unread.discard(name)
+            except Exception as error:  # noqa: BLE001 - the request itself says what is wrong
+                if name not in self._unread:
+                    log.warning(
+                        "the place of a database cannot be read", database=name, error=repr(error)
+                    )
+                self._unread.add(name)
+        return hashlib.blake2b(" ".join(self._known.values()).encode(), digest_size=6).hexdigest()
 
-        It also differs once the end of the last cycle went back.
-        """
+    def _of_jobs(self) -> str:
         with self._database.look_jobs() as look:
-            jobs = place_of(look)
-            finished_at = look.execute(_FINISHED).scalar_one_or_none() or 0.0
+            place, life = place_of(look), self._life_of(look)
+            if look.dialect.name == "sqlite":
+                finished_at = look.execute(_FINISHED).scalar_one_or_none() or 0.0
+                self._set_back += finished_at < self._finished_at
+                self._finished_at = finished_at
+        return f"{place} {life} {self._set_back}"
+
+    def _of_series(self) -> str:
         with self._database.look_series() as look:
-            series = place_of(look, StreamRow.__tablename__)
-        self._set_back += finished_at < self._finished_at
-        self._finished_at = finished_at
-        parts = f"{jobs} {series} {self._set_back}"
-        return hashlib.blake2b(parts.encode(), digest_size=6).hexdigest()
+            return f"{place_of(look, StreamRow.__tablename__)} {self._life_of(look)}"
+
+    def _life_of(self, look: Connection) -> str:
+        """Return the process that has the database open: the server, or this one."""
+        if look.dialect.name == "sqlite":
+            return self._process
+        return str(look.execute(_STARTED).scalar_one())
 
 
 def place_of(connection: Connection, of_table: str = SchedulerLeaseRow.__tablename__) -> str:

@@ -8,25 +8,20 @@ from __future__ import annotations
 import hashlib
 import json
 import signal
-import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
-from sqlalchemy import delete, select, text, update
+from sqlalchemy import delete
 
 from lockstep.domain import limits
 from lockstep.domain.life import attempt
 from lockstep.domain.life.attempt import LogRecord, segment_name
-from lockstep.domain.life.grace import SaveTime
-from lockstep.domain.life.lifecycle import AttemptState, JobState
-from lockstep.domain.training.plan import BatchPlan
 from lockstep.storage.attempts import checkpoints, events, nodes
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.series_tables import StreamRow
-from lockstep.storage.db.tables import AttemptRow, JobRow, NodeRow
+from lockstep.storage.db.tables import NodeRow
 from lockstep.storage.logs import log_pages
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.series import series_query
@@ -156,89 +151,6 @@ def test_a_stream_that_the_backup_does_not_have_is_opened_again(job: Job) -> Non
     upload(*uploaders)
     assert job.steps() == list(range(30))
     assert job.lines() == [str(step) for step in range(30)]
-
-
-@pytest.mark.parametrize("kind", ["metrics", "logs", "events"])
-def test_a_stream_that_is_opened_again_is_reported_by_one_that_misses_nothing(
-    job: Job, tmp_path: Path, kind: str
-) -> None:
-    """Others may have stored something, and do not look while they have nothing to send."""
-    made = {"metrics": job.metrics, "logs": job.logs, "events": partial(events_of, job, tmp_path)}
-    uploader = made[kind]()
-    uploader.on_set_back = job.told.append
-    while uploader.step(False):
-        pass
-    with job.database.series() as session:
-        session.execute(delete(StreamRow))
-    job.told.clear()
-    job.write(range(1))
-    while uploader.step(kind == "events"):
-        pass
-    assert job.told == [""]
-
-
-def test_an_older_jobs_database_alone_gets_the_state_and_the_newest_plan_again(
-    job: Job, tmp_path: Path
-) -> None:
-    reporter = events_of(job, tmp_path)
-    set_state(job.database, "STARTING")
-    backup = Backup(job.database)
-    save = SaveTime(seconds=20.0, measured=True)
-    job.folder.file(attempt.SAVE_TIME).write_text(save.model_dump_json())
-    say(job, "running")
-    for micro in (4, 2):
-        plan = BatchPlan(
-            batch_size=8, micro_batch_size=micro, accumulation_steps=8 // micro, world_size=1
-        )
-        say(job, "plan", **plan.model_dump())
-    run(reporter)
-    expected = state_and_plan(job)
-    assert expected == (AttemptState.RUNNING, 2, save.model_dump())
-    backup.restore_jobs()
-    run(reporter)
-    assert state_and_plan(job) == (AttemptState.STARTING, None, None)
-    reporter.set_back("")
-    run(reporter)
-    assert state_and_plan(job) == expected
-    assert job.events("plan") == ["the batch plan is final"]
-    backup.restore_jobs()
-    run(events_of(job, tmp_path))  # as an agent that starts
-    assert state_and_plan(job) == expected
-
-
-def test_an_agent_notices_a_jobs_database_that_was_restored_alone(own_node: Node) -> None:
-    """The attempt is claimed in the backup, and its ranks had not met."""
-    own_node.start()
-    job_id = own_node.submit("ranks(); until_told()")
-    own_node.wait(job_id, "running")
-    set_state(own_node.database, "STARTING")
-    time.sleep(2 * own_node.timings.heartbeat_seconds)
-    assert own_node.job(job_id).state.value == "starting"
-    with own_node.database.jobs() as session:
-        for change in ("CREATE TABLE another (number INTEGER)", "DROP TABLE another"):
-            session.execute(text(change))  # The schema's version tells a restore.
-    own_node.wait(job_id, "running")
-
-
-def set_state(database: Database, state: str) -> None:
-    with database.jobs() as session:
-        session.execute(update(AttemptRow).values(state=AttemptState[state], plan=None))
-        session.execute(update(JobRow).values(state=JobState[state]))
-
-
-def events_of(job: Job, home: Path) -> EventUploader:
-    store = BlobStore(str(home / "store"))
-    return EventUploader(
-        job.database, store, job.folder, job.stream, node_name="n1", is_script=False, keep_last=2
-    )
-
-
-def state_and_plan(job: Job) -> tuple[AttemptState, int | None, dict[str, object] | None]:
-    """Return the attempt's state and micro-batch, and the duration of the job's save."""
-    with job.database.read_jobs() as session:
-        row = session.scalars(select(AttemptRow)).one()
-        save_time = session.scalars(select(JobRow.save_time)).one()
-        return row.state, (row.plan or {}).get("micro_batch_size"), save_time
 
 
 def test_a_database_that_is_empty_for_a_moment_is_waited_for(job: Job) -> None:
@@ -382,6 +294,13 @@ def test_rows_of_missing_checkpoints_are_removed_without_a_new_checkpoint(
     assert [row["step"] for row in rows(job)] == [20]
     (message,) = job.events("checkpoints_reconciled")
     assert message.endswith("Deleted in the store and removed from the list: step 10.")
+
+
+def events_of(job: Job, home: Path) -> EventUploader:
+    store = BlobStore(str(home / "store"))
+    return EventUploader(
+        job.database, store, job.folder, job.stream, node_name="n1", is_script=False, keep_last=2
+    )
 
 
 def save(job: Job, step: int) -> None:

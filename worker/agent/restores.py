@@ -42,6 +42,10 @@ class Restores:
         self._held_since: float | None = None
         self._place: str | None = None
 
+    def is_elsewhere(self, place: str) -> bool:
+        """Return whether a backup was restored since the last heartbeat that was committed."""
+        return self._place not in {None, place}
+
     def renewed(self, place: str) -> bool:
         """Note a heartbeat that was committed, and the place of the jobs database then.
 
@@ -50,8 +54,9 @@ class Restores:
         bool
             Whether a backup was restored since the one before.
         """
-        before, self._place, self._held_since = self._place, place, None
-        return before not in {None, place}
+        moved = self.is_elsewhere(place)
+        self._place, self._held_since = place, None
+        return moved
 
     def present(self, assignment_id: str) -> None:
         """Note that an assignment was renewed."""

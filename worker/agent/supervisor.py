@@ -287,14 +287,7 @@ class Supervisor:
             if not nodes.is_registered(session, name) and may_live(folders, processes.boottime()):
                 log.warning("the database lacks this node: it is registered after the fence")
                 return
-            nodes.register(
-                session,
-                name,
-                self._devices,
-                version=self._version,
-                boot_id=processes.boot_id(),
-                offers=offers(self._settings.node_offers, self._devices),
-            )
+            self._describe(session)
             held = {assignment.assignment_id for assignment in attempts.held(session, name)}
         for folder in folders:
             if folder.assignment_id not in held | self._attempts.keys():
@@ -305,6 +298,17 @@ class Supervisor:
         threading.Thread(target=empty_trash, args=(self._settings.node_dir,), daemon=True).start()
         self._registered = True
         log.info("registered", node=name, devices=len(self._devices), held=len(held))
+
+    def _describe(self, session: Session) -> None:
+        """Write this node and its devices as they are now."""
+        nodes.register(
+            session,
+            self._settings.node_name,
+            self._devices,
+            version=self._version,
+            boot_id=processes.boot_id(),
+            offers=offers(self._settings.node_offers, self._devices),
+        )
 
     def _leased(self) -> dict[str, Attempt]:
         return {key: attempt for key, attempt in self._attempts.items() if attempt.leased}
@@ -322,11 +326,14 @@ class Supervisor:
                 {key: attempt.stream.token for key, attempt in leased.items()},
                 lease_seconds=self._timings.lease_seconds + max(0.0, excess_seconds),
             )
+            place = place_of(session.connection())
+            # The backup may be of before this agent. A node that it lacks is registered later.
+            if self._restores.is_elsewhere(place) and nodes.is_registered(session, name):
+                self._describe(session)
             if self._stopping:
                 nodes.leave(session, name)
             known = attempts.known(session, leased.keys() - answer.keys())
             self._learn_stop_terms(session)
-            place = place_of(session.connection())
         if self._restores.renewed(place):
             for attempt in leased.values():
                 attempt.set_back()
