@@ -135,6 +135,28 @@ def test_points_are_written_as_they_come_until_the_job_has_ended(
     assert {(*query["names"], *query["attempts"]) for query in asked} == {("loss", "all")}
 
 
+def test_a_complete_answer_repeats_no_point_that_was_written(
+    lockstep: CommandLine, server: ReplayServer
+) -> None:
+    """The service was restarted, or a backup restored, between two answers."""
+    going = examples.job(JobState.RUNNING)
+    server.on("GET", "/v1/jobs/last", going)
+    server.on("GET", JOB, going, going, examples.succeeded())
+    partly = {"complete": False}
+    answers = [
+        examples.metrics(examples.series("loss", [1.5, 2.5])),
+        examples.metrics(examples.series("loss", [3.5])).model_copy(update=partly),
+        examples.metrics(examples.series("loss", [1.5])),
+        examples.metrics(
+            examples.series("loss", [1.5, 2.5, 3.5, 4.5]), examples.series("acc", [0.5])
+        ),
+    ]
+    server.on("GET", f"{JOB}/metrics", *answers)
+    said = lockstep("metrics", "last", "-f")
+    values = [row[4] for row in csv.reader(said.out.splitlines())]
+    assert (said.code, values[1:]) == (0, ["1.5", "2.5", "3.5", "4.5", "0.5"])
+
+
 def test_points_that_stand_for_others_are_not_passed_off_as_all(
     lockstep: CommandLine, server: ReplayServer
 ) -> None:

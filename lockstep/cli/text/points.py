@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
@@ -57,21 +58,39 @@ def write(
 
 
 def follow(client: Client, job: str, names: Sequence[str], put: Callable[[Point], object]) -> None:
-    """Write points of every attempt as they come, until the job has ended."""
+    """Write points of every attempt as they come, each once, until the job has ended."""
     cursor: str | None = None
+    written = Counter[tuple[str, int]]()
 
     def look(found: JobView) -> None:
         nonlocal cursor
-        # Of all attempts, because then nothing that was written is ever taken back.
+        # Of all attempts, because then no later attempt takes back what was written.
         answer = client.metrics(
             found.id, names=names, max_points=limits.SERIES_POINTS_MAX, attempts="all", since=cursor
         )
         cursor = answer.cursor
-        write_view(answer, put)
+        write_view(without(written, answer), put)
         sys.stdout.flush()
 
     # A job's data is stored before its end is, so the last poll finds the rest.
     client.wait(job, each=look)
+
+
+def without(written: Counter[tuple[str, int]], found: MetricsView) -> MetricsView:
+    """Return an answer without the points that are written already, and count the others.
+
+    It has these if it is complete, as after a restart of the service or the restore of a backup.
+    """
+    new = []
+    for series in found.series:
+        key = series.name, series.attempt
+        before = written[key] if found.complete else 0
+        count = max(0, series.count - before)
+        written[key] += count
+        cut = max(0, len(series.step) - count)
+        parts = {name: getattr(series, name)[cut:] for name in ("step", "time", "value")}
+        new.append(series.model_copy(update=parts | {"count": count}))
+    return found.model_copy(update={"series": new})
 
 
 def write_view(found: MetricsView, put: Callable[[Point], object]) -> None:
