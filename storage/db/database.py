@@ -13,9 +13,9 @@ once with "database is locked", whatever the busy timeout.
 A transaction begins at the start of its block, not with its first statement, so the wait can be
 measured.
 
-On PostgreSQL a database whose restore is not complete refuses each transaction, like one that does
-not answer (``storage.db.whole``): at the begin, at most once a second, and at the end of each write
-transaction.
+On PostgreSQL a database whose restore is not complete refuses each transaction and each such
+connection, like one that does not answer (``storage.db.whole``): at the begin, at most once a
+second, and at the end of each write transaction.
 
 Not here: the schema (``storage.db.tables``), and migrations (``storage.db.migrate``).
 """
@@ -200,7 +200,7 @@ class Database:
             yield session
             # Its locks make the answer valid for its statements.
             session.flush()
-            self._require_whole(database, session)
+            self._require_whole(database, session.connection())
 
     @contextmanager
     def _read(self, database: str) -> Iterator[Session]:
@@ -216,19 +216,23 @@ class Database:
         asked_at = time.monotonic()
         with translated(database), self._looking[database].connect() as connection:
             self._waited(database, "read", time.monotonic() - asked_at)
+            # Where one statement reads both on PostgreSQL, they are one database.
+            self._check_whole("jobs" if database == "lists" else database, connection)
             yield connection
 
     def _begin(self, database: str, kind: str, session: Session) -> None:
         asked_at = time.monotonic()
-        session.connection()
+        connection = session.connection()
         self._waited(database, kind, time.monotonic() - asked_at)
-        if time.monotonic() - self._whole_at[database] >= WHOLE_SECONDS:
-            self._require_whole(database, session)
+        self._check_whole(database, connection)
 
-    def _require_whole(self, database: str, session: Session) -> None:
+    def _check_whole(self, database: str, connection: Connection) -> None:
+        if time.monotonic() - self._whole_at[database] >= WHOLE_SECONDS:
+            self._require_whole(database, connection)
+
+    def _require_whole(self, database: str, connection: Connection) -> None:
         if not self._may_be_partial[database]:
             return
-        connection = session.connection()
         if not is_whole(connection, database):
             self._whole_at[database] = -math.inf
             known = self._server.get(database)

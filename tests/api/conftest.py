@@ -108,14 +108,15 @@ def settings_for(urls: Urls, store: Path, **changed: Any) -> ApiSettings:
     return ApiSettings(**chosen)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def place_is_read_once() -> Iterator[None]:
-    """Let an application read the place of its databases in its first request alone.
+@pytest.fixture(scope="package", autouse=True)
+def databases_are_checked_once() -> Iterator[None]:
+    """Let an application look once where its databases are, and whether they are whole.
 
     Otherwise a test that counts statements finds more where a second passes.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lockstep.api.http.places.CHECKED_SECONDS", 3600.0)
+        patch.setattr("lockstep.storage.db.database.WHOLE_SECONDS", 3600.0)
         yield
 
 

@@ -40,7 +40,7 @@ def test_a_database_without_a_key_refuses_reads_and_writes(
         session.execute(text("SELECT 1"))
     with opened.look_jobs() as connection:
         connection.execute(text(statement))
-    for transaction in (opened.read_jobs, opened.jobs):
+    for transaction in (opened.read_jobs, opened.jobs, opened.look_jobs, opened.look_lists):
         with pytest.raises(NotWholeError, match="not whole") as refused, transaction():
             pass
         assert refused.value.same_server
