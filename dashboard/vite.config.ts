@@ -7,8 +7,9 @@ import { defineConfig } from "vitest/config";
 const service = process.env.LOCKSTEP_URL ?? "http://127.0.0.1:8470";
 
 // A mock of a module is for the file that makes it: others have imported the real one.
-const PAGES = globSync("src/**/*.test.tsx");
-const MOCKING = PAGES.filter((file) => readFileSync(file, "utf8").includes("vi.mock("));
+const HERE = fileURLToPath(new URL("./", import.meta.url));
+const PAGES = globSync("src/**/*.test.tsx", { cwd: HERE });
+const MOCKING = PAGES.filter((file) => readFileSync(HERE + file, "utf8").includes("vi.mock("));
 const DOCUMENT = { environment: "jsdom", setupFiles: ["src/testing/setup.ts"] };
 
 const OVERLAYS =

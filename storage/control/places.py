@@ -31,7 +31,7 @@ _NUMBERS: Final = text(
     "SELECT (SELECT oid FROM pg_database WHERE datname = current_database()) || '/'"
     " || CAST(:of_table AS regclass)::oid"
 )
-_STARTED: Final = text("SELECT CAST(pg_postmaster_start_time() AS text)")
+_STARTED: Final = text("SELECT CAST(EXTRACT(EPOCH FROM pg_postmaster_start_time()) AS text)")
 _FINISHED: Final = select(SchedulerLeaseRow.finished_at)
 
 
@@ -68,22 +68,31 @@ class PlaceReader:
 
     def _of_jobs(self) -> str:
         with self._database.look_jobs() as look:
-            place, life = place_of(look), self._life_of(look)
+            found = self._of(look, SchedulerLeaseRow.__tablename__)
             if look.dialect.name == "sqlite":
                 finished_at = look.execute(_FINISHED).scalar_one_or_none() or 0.0
                 self._set_back += finished_at < self._finished_at
                 self._finished_at = finished_at
-        return f"{place} {life} {self._set_back}"
+        return f"{found} {self._set_back}"
 
     def _of_series(self) -> str:
         with self._database.look_series() as look:
-            return f"{place_of(look, StreamRow.__tablename__)} {self._life_of(look)}"
+            return self._of(look, StreamRow.__tablename__)
 
-    def _life_of(self, look: Connection) -> str:
-        """Return the process that has the database open: the server, or this one."""
-        if look.dialect.name == "sqlite":
-            return self._process
-        return str(look.execute(_STARTED).scalar_one())
+    def _of(self, look: Connection, of_table: str) -> str:
+        found = place_and_start(look, of_table)
+        return f"{found} {self._process}" if look.dialect.name == "sqlite" else found
+
+
+def place_and_start(connection: Connection, of_table: str = SchedulerLeaseRow.__tablename__) -> str:
+    """Return the place of a database, on PostgreSQL with the start of its server.
+
+    A volume may have been restored while the server was stopped.
+    """
+    place = place_of(connection, of_table)
+    if connection.dialect.name == "sqlite":
+        return place
+    return f"{place} {connection.execute(_STARTED).scalar_one()}"
 
 
 def place_of(connection: Connection, of_table: str = SchedulerLeaseRow.__tablename__) -> str:

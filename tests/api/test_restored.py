@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -14,6 +15,9 @@ from sqlalchemy import make_url, text
 from starlette.types import Receive, Scope, Send
 
 from lockstep.api.http.places import PlaceInTags
+from lockstep.cli.text.points import without
+from lockstep.domain.series_views import MetricsView
+from lockstep.storage.control import places
 from lockstep.storage.control.places import PlaceReader
 from tests.api.conftest import Api
 from tests.api.test_reading import record, upload_metrics
@@ -133,10 +137,27 @@ def test_a_sleeper_gets_all_points_of_the_restored_job(
     assert (found["complete"], found["series"][0]["step"]) == (True, [7, 8, 9])
 
 
+def test_a_follower_gets_each_point_once(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ``lockstep metrics -f`` writes them: its last answer has all points again."""
+    monkeypatch.setattr("lockstep.api.http.places.CHECKED_SECONDS", 0.0)
+    claim = scenes.run(api.database)
+    path = f"/v1/jobs/{claim.job_id}/metrics?names=train/loss&attempts=all"
+    written, since, steps = Counter[tuple[str, int]](), "", list[list[int]]()
+    for batch in ((1, 2), (3,), (4, 5)):
+        upload_metrics(api, claim, *map(record, batch))
+        if batch == (4, 5):
+            monkeypatch.setattr(places, "place_and_start", lambda *_: "elsewhere")
+        answer = MetricsView.model_validate(api.http.get(path + since).json())
+        assert answer.complete is (batch != (3,))
+        since = f"&since={answer.cursor}"
+        steps.append([step for each in without(written, answer).series for step in each.step])
+    assert steps == [[1, 2], [3], [4, 5]]
+
+
 def test_processes_share_the_place_of_a_server_and_have_their_own_of_a_file(api: Api) -> None:
     """Behind a balancer most polls are a 304; a file may be replaced between two processes."""
-    places = {PlaceReader(api.database).read() for _ in range(3)}
-    assert len(places) == (3 if api.urls[0].startswith("sqlite") else 1)
+    found = {PlaceReader(api.database).read() for _ in range(3)}
+    assert len(found) == (3 if api.urls[0].startswith("sqlite") else 1)
 
 
 def test_a_database_that_cannot_be_read_hides_no_restore_of_the_other(
@@ -146,7 +167,7 @@ def test_a_database_that_cannot_be_read_hides_no_restore_of_the_other(
     before = reader.read()
     monkeypatch.setattr(api.database, "look_series", mock.Mock(side_effect=OSError))
     assert reader.read() == before
-    monkeypatch.setattr("lockstep.storage.control.places.place_of", lambda *_: "elsewhere")
+    monkeypatch.setattr(places, "place_and_start", lambda *_: "elsewhere")
     assert reader.read() != before
 
 
@@ -160,9 +181,9 @@ def test_a_slow_read_of_the_place_is_the_only_one() -> None:
         return f"place {len(reads)}"
 
     async def answered(scope: Scope, receive: Receive, send: Send) -> None:
-        places.append(scope["lockstep.place"])
+        read_from.append(scope["lockstep.place"])
 
-    places, forgotten = list[str](), list[int]()
+    read_from, forgotten = list[str](), list[int]()
     middleware = PlaceInTags(answered, read, lambda: forgotten.append(1), clock=lambda: now[0])
     scope = {"type": "http", "method": "GET", "path": "/v1/jobs", "headers": []}
 
@@ -183,8 +204,8 @@ def test_a_slow_read_of_the_place_is_the_only_one() -> None:
             release.set()
 
     anyio.run(partial(ask_twice, waits=True))
-    assert (len(reads), places, forgotten) == (1, ["place 1"] * 2, [1])
+    assert (len(reads), read_from, forgotten) == (1, ["place 1"] * 2, [1])
     now[0] = 1e9
     release.clear()
     anyio.run(partial(ask_twice, waits=False))
-    assert (len(reads), places[2:], forgotten) == (2, ["place 1", "place 2"], [1, 1])
+    assert (len(reads), read_from[2:], forgotten) == (2, ["place 1", "place 2"], [1, 1])

@@ -44,7 +44,7 @@ from lockstep.storage.attempts import attempts, nodes, stops
 from lockstep.storage.attempts.attempts import HeldAssignment
 from lockstep.storage.attempts.nodes import DeviceInfo
 from lockstep.storage.control import agreed_timings
-from lockstep.storage.control.places import place_of
+from lockstep.storage.control.places import place_and_start
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.whole import NotWholeError
 from lockstep.storage.objects.blobs import BlobStore
@@ -326,7 +326,7 @@ class Supervisor:
                 {key: attempt.stream.token for key, attempt in leased.items()},
                 lease_seconds=self._timings.lease_seconds + max(0.0, excess_seconds),
             )
-            place = place_of(session.connection())
+            place = place_and_start(session.connection())
             # The backup may be of before this agent. A node that it lacks is registered later.
             if self._restores.is_elsewhere(place) and nodes.is_registered(session, name):
                 self._describe(session)
