@@ -19,9 +19,10 @@ from lockstep.domain.training.plan import BatchPlan
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.series_tables import StreamRow
 from lockstep.storage.db.tables import AttemptRow, DeviceRow, JobRow, NodeRow
+from lockstep.worker.upload.stream import state_of
 from tests.harness.databases import Backup
 from tests.harness.node import Node
-from tests.worker.test_set_back import Job, all_nodes, events_of, run, say
+from tests.worker.test_set_back import Job, all_nodes, events_of, rows, run, save, say
 
 
 @pytest.fixture
@@ -75,6 +76,25 @@ def test_an_older_jobs_database_alone_gets_the_state_and_the_newest_plan_again(
     backup.restore_jobs()
     run(events_of(job, tmp_path))  # as an agent that starts
     assert state_and_plan(job) == expected
+
+
+def test_an_agent_that_starts_gives_a_restored_database_its_checkpoints(
+    job: Job, tmp_path: Path
+) -> None:
+    """The agent before it was killed between the restore and its discovery."""
+    reporter = events_of(job, tmp_path)
+    save(job, 10)
+    run(reporter)
+    backup = Backup(job.database)
+    save(job, 20)
+    run(reporter)
+    expected = rows(job)
+    backup.restore_jobs()
+    reporter = events_of(job, tmp_path)
+    reporter.begin(state_of(job.database, job.stream, lambda: None))
+    run(reporter)
+    assert rows(job) == expected
+    assert [row["step"] for row in expected] == [20, 10]
 
 
 def test_an_agent_notices_a_jobs_database_that_was_restored_alone(own_node: Node) -> None:

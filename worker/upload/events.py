@@ -142,6 +142,8 @@ class EventUploader:
         Without this it is read by the first step.
         """
         self._offset = None if state is None else state.events_offset
+        # An agent before this one has seen events, and may have missed a restore.
+        self._rows_differ = bool(self._offset)
 
     def step(self, last: bool) -> bool:
         """Carry out one batch of events. See ``worker.upload.upload_loop``."""
