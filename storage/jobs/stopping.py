@@ -139,7 +139,12 @@ def requeue(
             f"there is no node {', '.join(map(repr, unknown))}",
             next_step="List the nodes with: lockstep nodes",
         )
-    job = _request(session, job_id, _REQUEUE, actor, now=now, least_seconds=least_seconds)
+    request = _REQUEUE
+    if avoid:
+        request = request._replace(
+            asked=f"{request.asked} that avoids {', '.join(sorted({*avoid}))}"
+        )
+    job = _request(session, job_id, request, actor, now=now, least_seconds=least_seconds)
     if avoid:
         nodes = sorted({*job.avoid_nodes, *avoid})
         write(session, update(JobRow).where(JobRow.id == job_id).values(avoid_nodes=nodes))

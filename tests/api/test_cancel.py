@@ -76,3 +76,7 @@ def test_a_job_is_paused_resumed_and_requeued_away_from_nodes(api: Api) -> None:
     assert unknown["detail"] == "there is no node 'n4'"
     assert api.http.post(requeue, params={"avoid": ["n2", "n3"]}).status_code == 202
     assert scenes.job_of(api.database, again.job_id).avoid_nodes == ["n2", "n3"]
+    messages = [
+        each["message"] for each in api.http.get(f"/v1/jobs/{again.job_id}/events").json()["items"]
+    ]
+    assert any("ada requested a new start that avoids n2, n3;" in message for message in messages)
