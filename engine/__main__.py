@@ -53,6 +53,7 @@ from lockstep.engine.runtime.ranks import (
     disconnect,
     use_threads,
 )
+from lockstep.engine.runtime.versions import require_one_version
 from lockstep.engine.strategies import strategy_for
 from lockstep.engine.task.loading import load_task
 from lockstep.engine.task.spec_file import read_alone
@@ -176,6 +177,8 @@ def _rank(run: RunOptions, environment: RankEnvironment) -> int:
         private=run.private,
         streams=run.plan.ranks_per_copy > 1 or strategy_for(run.train.strategy).saves_together,
     )
+    if not environment.is_one_node:
+        require_one_version(ranks)
     folder = run.folder
     if folder is None:
         name = f"{run.spec.name}-{time.strftime('%Y%m%d-%H%M%S')}"

@@ -93,7 +93,8 @@ class Reason(StrEnum):
     UNANSWERED = "unanswered"
     """The node never took its assignment: nothing of the attempt ran, so it uses no retry."""
     VERSION = "version"
-    """A program of another version of Lockstep could not read a stored document."""
+    """A program of another version of Lockstep could not read a stored document, or the nodes of a
+    job run different versions of Lockstep or torch."""
 
 
 class _Rule(NamedTuple):
@@ -229,7 +230,7 @@ RULES: Final[dict[Reason, _Rule]] = {
         _ELSEWHERE,
         False,
         "failed",
-        "Upgrade Lockstep on the node: lockstep nodes shows the version of each node.",
+        "Upgrade Lockstep on the node, or torch: lockstep nodes shows the version of each node.",
     ),
 }
 """Meaning of each reason. Every reason has exactly one line."""

@@ -390,7 +390,7 @@ def test_a_spec_of_a_newer_version_is_returned_and_not_refused(own_node: Node) -
         f"node {node.name}: Lockstep {VERSION} cannot read the job's spec: unknown field "
         "retry.novel = 3; not counted as a retry"
     )
-    assert "Upgrade Lockstep on the node" in row.outcome["advice"]
+    assert "Upgrade Lockstep on the node, or torch" in row.outcome["advice"]
     assert (row.charged_attempts, row.avoid_nodes) == (0, [node.name])
     assert row.outcome["message"] in [message for _kind, message in node.events(job_id)]
 
