@@ -50,8 +50,8 @@ NOT_TOLD: Final = {
         "a stream is looked at only after a refused append: lost answers make it so"
     ),
     "worker.agent.supervisor._claim_again": "no backup is restored in the story",
-    "worker.upload.events._report_missing_points": "likewise",
-    "worker.upload.events._report_save_time": "the story's launcher measures no save",
+    "worker.upload.events.effects._report_missing_points": "likewise",
+    "worker.upload.events.effects.report_save_time": "the story's launcher measures no save",
     "worker.upload.kept.restoring": "a job of the story has one attempt",
     "storage.series.inherited": "no job of the story continues another",
     "scheduler.kept_files": "no files are due for deletion",

@@ -7,6 +7,7 @@ import json
 import os
 import stat
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -19,9 +20,9 @@ from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.series import streams
 from lockstep.system.untrusted import Untrusted
 from lockstep.worker.folders import Folder
-from lockstep.worker.upload import event_limits
-from lockstep.worker.upload import events as event_upload
-from lockstep.worker.upload.events import EventUploader
+from lockstep.worker.upload.events import effects as event_effects
+from lockstep.worker.upload.events import event_limits
+from lockstep.worker.upload.events.event_uploader import EventUploader
 from lockstep.worker.upload.stream import Stream
 
 
@@ -171,12 +172,12 @@ def test_a_store_that_refuses_for_too_long_loses_only_that_checkpoint(
     _save(folder, 5, final=True)
     with pytest.raises(type(error), match="No "):
         reporter.step(False)
-    assert not reporter.final_checkpoint_lost
-    monkeypatch.setattr(event_upload, "PUBLISH_PATIENCE_SECONDS", 0.0)
+    assert not reporter.effects.final_checkpoint_lost
+    monkeypatch.setattr(event_effects, "PUBLISH_PATIENCE_SECONDS", 0.0)
     _say(folder, "warning", message="after it")
     while reporter.step(True):
         pass
-    assert reporter.final_checkpoint_lost
+    assert reporter.effects.final_checkpoint_lost
     assert _steps(database, stream) == []
     messages = _messages(database, stream)
     assert "after it" in messages
@@ -256,8 +257,8 @@ def test_a_refused_warning_does_not_delay_later_events(
     database: Database, folder: Folder, stream: Stream, tmp_path: Path
 ) -> None:
     reporter = _reporter(database, BlobStore(str(tmp_path / "store")), folder, stream)
-    reporter.warn("half a pair: \ud800")
-    reporter.warn("still told")
+    reporter.history.warn("half a pair: \ud800")
+    reporter.history.warn("still told")
     reporter.step(False)
     assert "still told" in _messages(database, stream)
 
@@ -342,6 +343,31 @@ def test_events_beyond_the_number_of_a_minute_are_dropped(
     assert "more than 50 events in a minute" in notice
     now = 60.0
     assert written(range(99, 100)) == ["99"]
+
+
+def test_tries_during_an_outage_are_no_events(
+    database: Database,
+    folder: Folder,
+    stream: Stream,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An outage of two hours is 1,440 tries: the limits are of what is stored."""
+    monkeypatch.setattr(limits, "EVENTS_PER_ATTEMPT_MAX", 4)
+    reporter = _reporter(database, BlobStore(str(tmp_path / "store")), folder, stream)
+    reporter.history.warn("own")
+    _say(folder, "warning", message="a rank's")
+    for away in ("own", "a rank's"):
+        with monkeypatch.context() as patched:
+            patched.setattr(database, "jobs", mock.Mock(side_effect=OSError(away)))
+            for _ in range(2 * limits.EVENTS_PER_MINUTE_MAX):
+                with pytest.raises(OSError, match=away):
+                    reporter.step(False)
+        reporter.history.send_waiting()
+    reporter.step(False)
+    reporter.history.warn("after it")
+    reporter.step(False)
+    assert _messages(database, stream)[-3:] == ["own", "a rank's", "after it"]
 
 
 @pytest.mark.parametrize(("keep_last", "most"), [(3, 8), (9, 10)])

@@ -26,7 +26,7 @@ from lockstep.storage.logs import log_pages
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.series import series_query
 from lockstep.worker.folders import Folder
-from lockstep.worker.upload.events import EventUploader
+from lockstep.worker.upload.events.event_uploader import EventUploader
 from lockstep.worker.upload.logs import LogUploader
 from lockstep.worker.upload.metrics import MetricsUploader
 from lockstep.worker.upload.stream import NotOpenError, Stream
@@ -436,4 +436,4 @@ def test_points_that_a_restore_has_lost_are_reported_by_the_next_attempt(
     say(job, "resumed", step=10, **{"from": "resume"})
     run(reporter)
     assert [text.split(":")[0] for text in job.events("points_missing")] == missing
-    assert reporter.resumed_step == 10
+    assert reporter.effects.resumed_step == 10

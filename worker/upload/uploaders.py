@@ -3,7 +3,7 @@
 Metrics, logs, events, samples, event files and kept files, each with its own thread.
 
 Not here: the data and exactly-once delivery (``worker.upload.file_uploader``,
-``worker.upload.events``).
+``worker.upload.events.event_uploader``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.series import streams
 from lockstep.worker.devices.sampling import Sampler
 from lockstep.worker.folders import Folder
-from lockstep.worker.upload.events import EventUploader
+from lockstep.worker.upload.events.event_uploader import EventUploader
 from lockstep.worker.upload.kept.rounds import KeptFilesUploader
 from lockstep.worker.upload.logs import LogUploader
 from lockstep.worker.upload.metric_warnings import Repeats
@@ -81,16 +81,15 @@ class Uploaders:
             continues=assignment.spec.continues,
             before_publishing=self._numbers_first,
         )
+        history = self._reporter.history
         ranks = assignment.spec.ranks_per_node() or len(assignment.devices)
         # The engine reports each step once, from rank 0.
-        repeats = Repeats(folder, self._reporter.warn, ranks=ranks) if train is None else None
-        self._metrics = MetricsUploader(
-            database, folder, stream, self._reporter.warn, repeats=repeats
-        )
+        repeats = Repeats(folder, history.warn, ranks=ranks) if train is None else None
+        self._metrics = MetricsUploader(database, folder, stream, history.warn, repeats=repeats)
         self._event_files = EventFilesUploader(
-            database, folder, stream, self._reporter.warn, repeats=repeats
+            database, folder, stream, history.warn, repeats=repeats
         )
-        logs = LogUploader(database, folder, stream, self._reporter.warn)
+        logs = LogUploader(database, folder, stream, history.warn)
         self._file_loops = [self._loop("logs", logs)]
         self._numbers = self._loop("metrics", self._metrics)
         self._attempt_files = folder.files
@@ -106,7 +105,7 @@ class Uploaders:
             folder,
             stream,
             assignment,
-            report=self._reporter.report,
+            report=history.report,
             every_seconds=files_seconds,
         )
         self._keeping = self._loop("files", self._kept_files)
@@ -171,13 +170,17 @@ class Uploaders:
         Of event files, where the job writes nothing else, the largest; without any record, the
         step from which the attempt resumed.
         """
-        found = (self._metrics.last_step, self._event_files.last_step, self._reporter.resumed_step)
+        found = (
+            self._metrics.last_step,
+            self._event_files.last_step,
+            self._reporter.effects.resumed_step,
+        )
         return next((step for step in found if step is not None), None)
 
     @property
     def final_checkpoint_lost(self) -> bool:
         """True if the run's last checkpoint could not be stored."""
-        return self._reporter.final_checkpoint_lost
+        return self._reporter.effects.final_checkpoint_lost
 
     def start(self) -> None:
         for upload_loop in self._loops:

@@ -1,6 +1,6 @@
 """Limits of the events that ranks write: user code can write to the spool as well.
 
-Not here: the effects of the events (``worker.upload.events``).
+Not here: the effects of the events (``worker.upload.events.effects``).
 """
 
 from __future__ import annotations
@@ -25,15 +25,19 @@ class EventRate:
 
     def __init__(self) -> None:
         self._taken: deque[float] = deque(maxlen=limits.EVENTS_PER_MINUTE_MAX)
+        self._newest: str | None = None
         self.dropped = 0
 
-    def takes(self) -> bool:
-        """Return whether one more event is taken now."""
+    def takes(self, event: str | None) -> bool:
+        """Return whether an event is taken now; the one that was taken last is no further one."""
+        if event is not None and event == self._newest:
+            return True
         now = time.monotonic()
         if len(self._taken) == self._taken.maxlen and now - self._taken[0] < _MINUTE_SECONDS:
             self.dropped += 1
             return False
         self._taken.append(now)
+        self._newest = event
         return True
 
 

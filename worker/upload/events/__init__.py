@@ -1,0 +1,1 @@
+"""Upload of what rank 0 reports as events."""
