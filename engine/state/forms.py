@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import types
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from torch import Tensor
 
+from lockstep.engine.state.reasons import Reasons
 from lockstep.engine.state.snapshot import content_of
 from lockstep.engine.state.stored import UnsavableError, encode, factory_name, tensor_form
 from lockstep.engine.state.values import is_plain, mark, plain_mark
@@ -42,6 +44,26 @@ Form = list[Any]
 _NAMED: Final = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 UNKNOWN: Final = "?"
 _LEAVES: Final = frozenset({PLAIN, TENSOR, ARRAY, GENERATOR, PROTOCOL, FLAT})
+
+
+@dataclass
+class Stored:
+    """One rank's part of a checkpoint."""
+
+    entries: dict[str, Form]
+    """Name → kind, name of the owner, key, and the value."""
+    gone: list[Form]
+    """Owner and key of attributes that were deleted."""
+    constants: dict[str, str]
+    """Marks of numbers and tensors that have never moved."""
+    unsaved: Reasons
+    modules: list[str] = field(default_factory=list)
+    """Modules of the user's code that the run has imported since its start."""
+
+    def document(self) -> dict[str, Any]:
+        """As a checkpoint holds it."""
+        names = ("entries", "gone", "constants", "modules")
+        return {name: getattr(self, name) for name in names}
 
 
 def mark_of(entry: Entry, kept: Any = None) -> str:

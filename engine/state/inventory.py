@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +30,7 @@ from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.state.forms import (
     UNKNOWN,
     Form,
+    Stored,
     form_of,
     identity_of,
     is_constant,
@@ -47,6 +47,7 @@ from lockstep.engine.state.walk import (
     ATTRIBUTES,
     CONTAINERS,
     GENERATOR,
+    NAMESPACE,
     OUT,
     OWN,
     TASK,
@@ -58,23 +59,6 @@ from lockstep.engine.task.interface import Task
 
 STORED_BYTES_MAX: Final = 1 << 30
 """Bytes of one checkpoint for values beside ``state_dict()``."""
-
-
-@dataclass
-class Stored:
-    """One rank's part of a checkpoint."""
-
-    entries: dict[str, Form]
-    """Name → kind, name of the owner, key, and the value."""
-    gone: list[Form]
-    """Owner and key of attributes that were deleted."""
-    constants: dict[str, str]
-    """Marks of numbers and tensors that have never moved."""
-    unsaved: Reasons
-
-    def document(self) -> dict[str, Any]:
-        """As a checkpoint holds it."""
-        return {"entries": self.entries, "gone": self.gone, "constants": self.constants}
 
 
 class Inventory:
@@ -243,7 +227,9 @@ class Inventory:
         left = STORED_BYTES_MAX
         for name, entry in entries.items():
             content = kept.get(id(entry.value))
-            if entry.kind == OWN:
+            if entry.owner is None and entry.kind == NAMESPACE and name not in self._built:
+                found.modules.append(name)
+            if entry.kind == OWN or entry.owner is None:
                 continue
             now = mark_of(entry, content)
             if now == OUT:  # A file or a lock, which may have come or gone.
@@ -318,6 +304,7 @@ class Inventory:
         entries, buffers, lost = _of_rank(document, ranks)
         if document["alone"]:
             lost |= dict.fromkeys(entries, "rank 0 saved it alone")
+        lost |= self._code.bring(document.get("modules", ()))
         if not trained:
             flags = {f"{name}.requires_grad" for name, _ in self.model.named_parameters()}
             entries = {name: form for name, form in entries.items() if name not in flags}

@@ -11,6 +11,7 @@ Not here: the walk (``engine.state.walk``).
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import io
 import logging
 import os
@@ -107,6 +108,27 @@ class UserCode:
             self._known[module_name] = self._is_of_user(module_name)
         return self._known[module_name]
 
+    def bring(self, names: Iterable[str]) -> dict[str, str]:
+        """Import what a former start of the run had imported; return what fails, with reasons."""
+        lost = {}
+        for name in names:
+            try:
+                self._import(name)
+            except Exception as error:  # noqa: BLE001 - importing runs the job's code
+                lost[name] = f"it is not imported again: {type(error).__name__}: {error}"
+        return lost
+
+    def _import(self, name: str) -> None:
+        if name in sys.modules:
+            return
+        found = importlib.util.find_spec(name.partition(".")[0])
+        places = () if found is None else (found.origin, *(found.submodule_search_locations or ()))
+        if self._folder is None or not any(
+            place and Path(os.path.realpath(place)).is_relative_to(self._folder) for place in places
+        ):
+            raise ImportError("it is no module of the job's code")
+        importlib.import_module(name)
+
     def _is_of_user(self, name: str) -> bool:
         if self._folder is None and name not in self._named:
             return False
@@ -118,6 +140,13 @@ class UserCode:
     def is_foreign(self, value: object) -> bool:
         """Return whether an object is of a package that is not the user's own."""
         return not self.owns(type(value).__module__)
+
+
+def without_timer(value: Any) -> Any:
+    """Return the user's ``Optimizer.step``, which torch wraps at the first construction."""
+    if isinstance(value, types.FunctionType) and vars(value).get("hooked"):
+        return vars(value).get("__wrapped__", value)
+    return value
 
 
 def has_own_protocol(value: object) -> bool:

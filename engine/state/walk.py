@@ -33,6 +33,7 @@ from lockstep.engine.state.rules import (
     has_own_protocol,
     is_left_out,
     is_private_to_library,
+    without_timer,
 )
 from lockstep.engine.state.values import PLAIN_TYPES, all_plain, base_of, draws, is_plain, is_tensor
 
@@ -302,7 +303,7 @@ def children(entry: Entry) -> list[Child]:
         return [(("a", name), f".{name}", each) for name, each in found if name not in entry.skip]
     return [
         (("a", name), f".{name}", each)
-        for name, each in list(vars(value).items())
+        for name, each in ((name, without_timer(each)) for name, each in list(vars(value).items()))
         if not (name.startswith("__") or isinstance(each, _DESCRIPTORS) or _is_stateless(each))
     ]
 
