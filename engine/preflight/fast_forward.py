@@ -15,11 +15,13 @@ Not here: the values that a task holds (``engine.state``), a loss that is not a 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -30,12 +32,17 @@ from lockstep.engine.runtime.device import traits_of
 from lockstep.engine.runtime.errors import listed, release
 from lockstep.engine.state.places import set_child
 from lockstep.engine.state.snapshot import Snapshot
-from lockstep.engine.state.walk import CONTAINERS, PLAIN, Entry
+from lockstep.engine.state.walk import CONTAINERS, PLAIN, TENSOR, Entry
 from lockstep.engine.task.interface import Task
 
 Change = Callable[[], None]
 CALLS: Final = (10, 100, 1_000, 10_000, 100_000, 1_000_000)
 """Calls by which numbers are advanced."""
+GROWN_MAX: Final = 10_000
+"""Values by which a list grows at most."""
+COUNTERS_MAX: Final = 64
+"""Numbers of a tensor that are advanced, if they move by whole numbers: an average of activations
+is read at once, or not at all."""
 SECONDS_MAX: Final = 3.0
 CALLS_MAX: Final = 20
 """A call with advanced numbers takes this many times an ordinary one, and ``SECONDS_MAX``, at
@@ -167,7 +174,10 @@ class _Moment:
             before = self.entries.get(name)
             if entry.owner is None or entry.owner.name != change.name or before is None:
                 continue
-            if entry.kind == before.kind == PLAIN and entry.value != before.value:
+            is_other = entry.value is not before.value and entry.kind == before.kind
+            if (is_other and entry.kind == TENSOR) or (
+                is_other and entry.kind == PLAIN and entry.value != before.value
+            ):
                 yield entry, partial(_put, entry, before.value)
 
 
@@ -191,11 +201,16 @@ def _advances(entry: Entry, before: _Moment, now: _Moment) -> list[tuple[int, Ch
 
 @torch.no_grad()
 def _put(entry: Entry, value: Any) -> None:
-    """Put a number, a tensor, or a dict of plain values in the place of an entry."""
+    """Put a number, a tensor, or a container of plain values in the place of an entry."""
     if isinstance(entry.value, Tensor):
         entry.value.data.copy_(value)
+    elif isinstance(entry.value, np.ndarray):
+        entry.value[...] = value
     elif isinstance(entry.value, dict):
         entry.value.update(value)
+    elif isinstance(entry.value, list | deque):
+        entry.value.clear()
+        entry.value.extend(value)
     elif entry.owner is not None:
         set_child(entry.owner, entry.key, value)
 
@@ -206,17 +221,38 @@ def _advanced(before: Any, now: Any, calls: int) -> Any:
         later = {key: _advanced(before.get(key), each, calls) for key, each in now.items()}
         moved = {key: each for key, each in later.items() if each is not None}
         return {**now, **moved} if moved else None
-    if isinstance(now, Tensor) and isinstance(before, Tensor):
-        if now.numel() != 1 or now.shape != before.shape or now.dtype == torch.bool:
-            return None
-        return None if torch.equal(now, before) else now + (now - before) * calls
+    if type(now) is type(before) and isinstance(now, list | tuple | deque):
+        return _advanced_values(before, now, calls)
+    if isinstance(now, Tensor | np.ndarray) and isinstance(before, type(now)):
+        return now + (now - before) * calls if _counts(before, now) else None
     if not (_is_number(now) and _is_number(before)) or now == before:
         return None
     return now + (now - before) * calls
 
 
+def _advanced_values(before: Any, now: Any, calls: int) -> list[Any] | tuple[Any, ...] | None:
+    """Return a list or a tuple some calls later: with later numbers, or longer."""
+    if grown := len(now) - len(before):
+        return [*now, *[now[-1]] * min(grown * calls, GROWN_MAX)] if grown > 0 else None
+    later = [_advanced(one, other, calls) for one, other in zip(before, now, strict=True)]
+    if all(each is None for each in later):
+        return None
+    found = (other if each is None else each for each, other in zip(later, now, strict=True))
+    return tuple(found) if isinstance(now, tuple) else list(found)
+
+
+def _counts(before: Any, now: Any) -> bool:
+    """Return whether a tensor or an array is a number that moves, or a few that count."""
+    old, new = torch.as_tensor(before), torch.as_tensor(now)
+    if new.shape != old.shape or new.dtype == torch.bool or torch.equal(new, old):
+        return False
+    few = new.numel() <= COUNTERS_MAX and not new.is_complex()
+    return new.numel() == 1 or (few and torch.equal(new - old, (new - old).round()))
+
+
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    numbers = int | float | np.integer | np.floating
+    return isinstance(value, numbers) and not isinstance(value, bool)
 
 
 class _FastForward:

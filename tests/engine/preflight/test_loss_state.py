@@ -3,12 +3,15 @@ late."""
 
 from __future__ import annotations
 
+import copy
 import time
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -28,6 +31,49 @@ class LateInADict(Wide):
     def rule(self, each: Tensor, out: Tensor, batch: Any) -> Any:
         self.state["calls"] += 1
         return each.sum() * (2 if self.state["calls"] > 500 else 1)
+
+
+class LateIn(Wide):
+    """Counts in any value, which ``tick`` moves or replaces and ``number`` reads."""
+
+    def __init__(self, value: Any, tick: Callable[[Any], Any], number: Callable[[Any], float]):
+        self.value, self.moves = value, (tick, number)
+
+    def rule(self, each: Tensor, out: Tensor, batch: Any) -> Any:
+        tick, number = self.moves
+        self.value = tick(self.value)
+        return each.sum() * (2 if number(self.value) > 500 else 1)
+
+
+def appended(values: Any) -> Any:
+    values.append(0.5)
+    return values
+
+
+def counted(values: Any) -> Any:
+    values["calls"] = values["calls"] + 1
+    return values
+
+
+def first(values: Any) -> float:
+    return float(values[0])
+
+
+LATE: dict[str, tuple[Any, Callable[[Any], Any], Callable[[Any], float]]] = {
+    "a NumPy number": (np.int64(0), lambda value: value + 1, float),
+    "a NumPy array": (np.zeros(2), lambda value: value + 1, first),
+    "an array without dimensions": (np.zeros(()), lambda value: np.add(value, 1, out=value), float),
+    "a counter for each class": (torch.zeros(3), lambda value: value.add_(1), first),
+    "a list of numbers": ([0, 1.0], lambda value: [value[0] + 1, 1.0], first),
+    "a tuple of numbers": ((0, 1.0), lambda value: (value[0] + 1, 1.0), first),
+    "the length of a list": ([0.5], appended, len),
+    "a window that fills": (deque([0.5], maxlen=501), appended, len),
+    "a tensor in a dict": (
+        {"calls": torch.zeros(())},
+        counted,
+        lambda value: float(value["calls"]),
+    ),
+}
 
 
 class LateInABuffer(Wide):
@@ -123,6 +169,13 @@ def test_state_that_the_loss_reads_is_named(
         pytest.skip("its vectors move by less than the rounding of float32")
     monkeypatch.setattr(check_size, "_FREE", free)
     assert [str(each) for each in checked(task()).read] == [named]
+
+
+@pytest.mark.parametrize("kind", LATE)
+def test_a_late_effect_of_any_kind_of_number_is_named(kind: str) -> None:
+    value, tick, number = LATE[kind]
+    (found,) = checked(LateIn(copy.deepcopy(value), tick, number)).read
+    assert (found.name.partition("[")[0], found.calls) == ("task.value", 1_000)
 
 
 @pytest.mark.parametrize(
