@@ -18,6 +18,7 @@ from lockstep.storage.db.database import Database
 from lockstep.storage.jobs import jobs
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.series import streams
+from lockstep.system.redaction import Redactor
 from lockstep.system.untrusted import Untrusted
 from lockstep.worker.folders import Folder
 from lockstep.worker.upload.events import effects as event_effects
@@ -368,6 +369,32 @@ def test_tries_during_an_outage_are_no_events(
     reporter.history.warn("after it")
     reporter.step(False)
     assert _messages(database, stream)[-3:] == ["own", "a rank's", "after it"]
+
+
+def test_secrets_are_replaced_in_events(
+    database: Database, folder: Folder, stream: Stream, tmp_path: Path
+) -> None:
+    store = BlobStore(str(tmp_path / "store"))
+    reporter = EventUploader(
+        database,
+        store,
+        folder,
+        stream,
+        node_name="n",
+        is_script=True,
+        keep_last=1,
+        redact=Redactor(["hunter-2-hunter"]).clean,
+    )
+    reporter.history.report("files_skipped", "hunter-2-hunter", {"files": {"hunter-2-hunter": 1}})
+    _say(folder, "warning", message="got hunter-2-hunter", at=["hunter-2-hunter", 1])
+    while reporter.step(True):
+        pass
+    with database.read_jobs() as session:
+        shown = [(row.message, row.data) for row in events.page(session, stream.job_id, limit=9)]
+    assert shown[-2:] == [
+        ("***", {"files": {"***": 1}}),
+        ("got ***", {"message": "got ***", "at": ["***", 1]}),
+    ]
 
 
 @pytest.mark.parametrize(("keep_last", "most"), [(3, 8), (9, 10)])

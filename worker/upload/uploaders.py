@@ -8,6 +8,7 @@ Not here: the data and exactly-once delivery (``worker.upload.file_uploader``,
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -18,6 +19,7 @@ from lockstep.domain.life.attempt import AssignmentFile
 from lockstep.storage.db.database import Database
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.series import streams
+from lockstep.system.redaction import Redactor, secrets_of
 from lockstep.worker.devices.sampling import Sampler
 from lockstep.worker.folders import Folder
 from lockstep.worker.upload.events.event_uploader import EventUploader
@@ -80,6 +82,7 @@ class Uploaders:
             log_every_steps=1 if train is None else train.log_every_steps,
             continues=assignment.spec.continues,
             before_publishing=self._numbers_first,
+            redact=Redactor(secrets_of({**os.environ, **assignment.spec.env})).clean,
         )
         history = self._reporter.history
         ranks = assignment.spec.ranks_per_node() or len(assignment.devices)

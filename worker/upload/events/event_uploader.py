@@ -51,6 +51,7 @@ class EventUploader:
         log_every_steps: int = 1,
         continues: str | None = None,
         before_publishing: Callable[[], None] = lambda: None,
+        redact: Callable[[str], str] = str,
     ):
         self._database = database
         self._blobs = blobs
@@ -58,7 +59,7 @@ class EventUploader:
         self._stream = stream
         self._is_script = is_script
         self._keep_last = keep_last
-        self.history = History(database, stream, node_name)
+        self.history = History(database, stream, node_name, redact)
         self.effects = Effects(
             database,
             blobs,

@@ -7,7 +7,7 @@ Not here: what else an event does (``worker.upload.events.effects``), the limits
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -38,8 +38,15 @@ class _WaitingEvent(NamedTuple):
 class History:
     """Writer of the events of one attempt."""
 
-    def __init__(self, database: Database, stream: Stream, node_name: str):
+    def __init__(
+        self,
+        database: Database,
+        stream: Stream,
+        node_name: str,
+        redact: Callable[[str], str] = str,
+    ):
         self._database = database
+        self._redact = redact
         self._stream = stream
         self._actor = f"node:{node_name}"
         self._waiting: deque[_WaitingEvent] = deque(maxlen=WARNINGS_MAX)
@@ -50,7 +57,8 @@ class History:
 
     def report(self, kind: str, message: str, data: dict[str, Any]) -> None:
         """Queue an event. From any thread; sent by the next :meth:`send_waiting`."""
-        self._waiting.append(_WaitingEvent(kind, message[:WARNING_CHARS_MAX], data))
+        message = self._redact(message)[:WARNING_CHARS_MAX]
+        self._waiting.append(_WaitingEvent(kind, message, data))
 
     def warn(self, message: str) -> None:
         """Queue a warning for the job's owner. From any thread."""
@@ -107,10 +115,18 @@ class History:
                 job_id=self._stream.job_id,
                 attempt=self._stream.attempt_number,
                 kind=kind,
-                message=message,
+                message=self._redact(message),
                 actor=self._actor,
-                data=data,
+                data={name: self._redacted(each) for name, each in data.items()},
                 # The offset is in the other database: a kill in between would add it twice.
                 origin=None if self._origin is None else f"{self._origin}:{kind}",
             )
         self._added += 1
+
+    def _redacted(self, value: Any) -> Any:
+        """Return a JSON value without secrets: ranks and files of the job wrote it."""
+        if isinstance(value, str):
+            return self._redact(value)
+        if isinstance(value, dict):
+            return {self._redacted(name): self._redacted(each) for name, each in value.items()}
+        return list(map(self._redacted, value)) if isinstance(value, list | tuple) else value
