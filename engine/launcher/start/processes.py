@@ -140,15 +140,20 @@ def sweep() -> None:
 def out_of_memory_kills() -> int:
     """Return the number of out-of-memory kills in this control group; 0 if unknown.
 
-    A group without memory accounting has no count; the nearest one above it then has.
+    A group without memory accounting has no count; the nearest one above it then has. Without
+    control groups of version 2 the kills of the whole machine count.
     """
-    try:
+    group = ""
+    with contextlib.suppress(OSError):
         group = Path("/proc/self/cgroup").read_text().strip().rpartition("::")[2]
-    except OSError:
-        return 0
-    for folder in (Path(group), *Path(group).parents):
+    counts = [
+        f"/sys/fs/cgroup{folder}/memory.events"
+        for folder in (Path(group), *Path(group).parents)
+        if group
+    ]
+    for path in (*counts, "/proc/vmstat"):
         with contextlib.suppress(OSError):
-            events = Path(f"/sys/fs/cgroup{folder}/memory.events").read_text()
+            events = Path(path).read_text()
             return int(dict(line.split() for line in events.splitlines()).get("oom_kill", 0))
     return 0
 
