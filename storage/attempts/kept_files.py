@@ -32,7 +32,7 @@ from lockstep.storage.db.tables import AttemptRow, JobRow
 _BATCH: Final = 500
 _LIVE: Final = frozenset({JobState.STARTING, JobState.RUNNING})
 _NAMED_MAX: Final = 20
-_OF_A_NODE: Final = re.compile(r"node([1-9]\d{0,8})/(.+)", re.DOTALL)
+_OF_A_NODE: Final = re.compile(r"node(0|[1-9]\d{0,8})/(.+)", re.DOTALL)
 _COLUMNS: Final = (
     KeptFileRow.path,
     KeptFileRow.sha256,
@@ -72,11 +72,8 @@ class ListedFile(NamedTuple):
 
     node_rank: int
     file: KeptFile
-
-    @property
-    def name(self) -> str:
-        """Its path in the list of the job's files."""
-        return f"node{self.node_rank}/{self.file.path}" if self.node_rank else self.file.path
+    name: str
+    """Its path in the list of the job's files."""
 
 
 class LastRound(NamedTuple):
@@ -191,18 +188,30 @@ def publish(session: Session, assignment_id: str, token: str, changes: Round) ->
 
 
 def of_job(session: Session, job_id: str) -> list[ListedFile]:
-    """Return a job's files by name, with those of further nodes below ``node<N>/``."""
+    """Return a job's files by name, with those of further nodes below ``node<N>/``.
+
+    A file of the first node with such a name is below ``node0/``, if the names are equal.
+    """
     rows = session.execute(
         select(KeptFileRow.node_rank, *_COLUMNS).where(KeptFileRow.job_id == job_id)
     )
-    return sorted((ListedFile(row[0], KeptFile(*row[1:])) for row in rows), key=_by_name)
+    found = [(row[0], KeptFile(*row[1:])) for row in rows]
+    further = {f"node{rank}/{file.path}" for rank, file in found if rank}
+    listed = [
+        ListedFile(rank, file, f"node{rank}/{file.path}")
+        if rank or file.path in further
+        else ListedFile(rank, file, file.path)
+        for rank, file in found
+    ]
+    return sorted(listed, key=_by_name)
 
 
 def named(session: Session, job_id: str, name: str) -> KeptFile | None:
     """Return the file with a name of :func:`of_job`."""
     places = [(0, name)]
     if (further := _OF_A_NODE.fullmatch(name)) is not None:
-        places.insert(0, (int(further[1]), further[2]))
+        place = int(further[1]), further[2]
+        places = [place, *places] if place[0] else [*places, place]
     for rank, path in places:
         key = (
             KeptFileRow.job_id == job_id,
