@@ -158,7 +158,7 @@ class GitCode(Section):
     are used."""
     ref: Annotated[str, Field(min_length=1, max_length=500), AfterValidator(git_ref)] = "HEAD"
     """Branch, tag or whole commit id. It is resolved at the submit; every attempt runs the same
-    commit. Submodules are not fetched."""
+    commit. Submodules are fetched, too; their addresses follow the rules of the repository's."""
 
 
 class PathCode(Section):

@@ -51,7 +51,7 @@ OWN = {"name": "opts.Own", "lr": 0.01}
 RUNS = {"sgd": ({"name": "sgd", "lr": 0.01}, ""), "own": (OWN, ""), "known": (OWN, "import opts\n")}
 
 
-@pytest.mark.contract(37)
+@pytest.mark.contract(45)
 @pytest.mark.parametrize(("optimizer", "first"), RUNS.values(), ids=RUNS)
 def test_a_module_that_is_imported_late_is_restored(
     tmp_path: Path, optimizer: dict[str, Any], first: str

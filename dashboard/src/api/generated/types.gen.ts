@@ -3000,7 +3000,7 @@ export type GitCode = {
      * Ref
      *
      * Branch, tag or whole commit id. It is resolved at the submit; every attempt runs the same
-     * commit. Submodules are not fetched.
+     * commit. Submodules are fetched, too; their addresses follow the rules of the repository's.
      */
     ref?: string;
 };
