@@ -225,12 +225,11 @@ class Inventory:
         kept = {} if at is None else at.leaves()
         found = Stored({}, self._gone(entries), {}, {**self._noted, **self._unseen})
         left = STORED_BYTES_MAX
+        found.modules = self._late_modules(entries)
         for name, entry in entries.items():
-            content = kept.get(id(entry.value))
-            if entry.owner is None and entry.kind == NAMESPACE and name not in self._built:
-                found.modules.append(name)
             if entry.kind == OWN or entry.owner is None:
                 continue
+            content = kept.get(id(entry.value))
             now = mark_of(entry, content)
             if now == OUT:  # A file or a lock, which may have come or gone.
                 continue
@@ -254,6 +253,12 @@ class Inventory:
         found.constants |= {name: self._built[name] for name in flags if name in self._built}
         found.entries = with_tuples(found.entries, walk)
         return found
+
+    def _late_modules(self, entries: Mapping[str, Entry]) -> list[str]:
+        roots = [name for name, each in entries.items() if each.owner is None]
+        return [
+            name for name in roots if entries[name].kind == NAMESPACE and name not in self._built
+        ]
 
     def _gone(self, entries: Mapping[str, Entry]) -> list[Form]:
         """Return the attributes that the run was built with and that were deleted since."""

@@ -4,7 +4,8 @@ Each attempt has several: metrics, logs, events and others. They are separate fr
 watches the attempt, because each may wait for the series database or the store, while stops and
 deaths must be detected.
 
-Not here: the data and its offsets (``worker.upload.file_uploader``, ``worker.upload.events.event_uploader``).
+Not here: the data and its offsets (``worker.upload.file_uploader``,
+``worker.upload.events.event_uploader``).
 """
 
 from __future__ import annotations
