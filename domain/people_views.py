@@ -88,6 +88,7 @@ class TokenView(_PeopleView):
     projects: list[str] | None
     """null for all projects of the owner."""
     created_at: datetime
+    """Of the present secret: a rotation moves it."""
     expires_at: datetime | None
     used_at: datetime | None
     """Last use, to the minute."""

@@ -16,7 +16,7 @@ from sqlalchemy import and_, or_, select, update
 from sqlalchemy.orm import Session
 
 from lockstep.domain.errors import ErrorCode, LockstepError
-from lockstep.domain.people_views import TokenNew
+from lockstep.domain.people_views import TOKEN_DAYS_MAX, TokenNew
 from lockstep.domain.rights import Rights, Scope, ServiceRole, UserState
 from lockstep.storage.db.clock import db_now, now
 from lockstep.storage.db.dialects import changed, upsert, write
@@ -87,6 +87,8 @@ def create(session: Session, new: TokenNew, *, owner: UserRow) -> tuple[TokenRow
 def rotate(session: Session, row: TokenRow, *, overlap_hours: int) -> str:
     """Give a token a new secret, and return it; the old one stays valid for some hours.
 
+    The new secret lives as long as the first one.
+
     Raises
     ------
     LockstepError
@@ -103,7 +105,9 @@ def rotate(session: Session, row: TokenRow, *, overlap_hours: int) -> str:
     row.overlap_sha256, row.overlap_until = row.sha256, at + overlap_hours * 3600
     row.sha256, row.prefix = digest(secret), secret[: credentials.SHOWN_CHARS]
     if row.expires_at is not None:
-        row.expires_at = at + (row.expires_at - row.created_at)
+        # A token that an older version has rotated may have more than it had at first.
+        life = min(row.expires_at - row.created_at, TOKEN_DAYS_MAX * _DAY_SECONDS)
+        row.created_at, row.expires_at = at, at + life
     session.flush()
     return secret
 

@@ -11,7 +11,7 @@ from sqlalchemy import update
 from lockstep.domain.errors import LockstepError
 from lockstep.domain.people_views import UserChange
 from lockstep.domain.rights import ServiceRole, UserState
-from lockstep.storage.db.clock import db_now
+from lockstep.storage.db.clock import db_now, now
 from lockstep.storage.db.people_tables import ProjectRow, TokenRow, UserRow
 from lockstep.storage.people import credentials, tokens, users
 from tests.api.conftest import SCRIPT, Api, problem
@@ -87,6 +87,18 @@ def test_a_rotated_token_has_two_secrets_until_the_overlap_ends(api: Api) -> Non
         row = tokens.get(session, token_id)
         assert row.used_at is not None
         assert new["secret"] not in {row.sha256, row.overlap_sha256}
+
+
+def test_a_rotated_token_lives_no_longer_than_at_first_and_than_366_days(api: Api) -> None:
+    token_id, _ = program(api, days=300)
+    for more, life in ((0, 300), (0, 300), (99, 366)):
+        with api.database.jobs() as session:
+            row = tokens.get(session, token_id)
+            assert row.expires_at is not None
+            row.created_at -= 299 * 86_400
+            row.expires_at -= (299 - more) * 86_400
+            tokens.rotate(session, row, overlap_hours=0)
+            assert row.expires_at - now(session) == pytest.approx(life * 86_400, abs=5)
 
 
 def test_a_secret_is_recognised_with_a_typing_error_and_in_a_text() -> None:

@@ -2622,6 +2622,8 @@ export type TokenView = {
     projects: Array<string> | null;
     /**
      * Created At
+     *
+     * Of the present secret: a rotation moves it.
      */
     created_at: string;
     /**
