@@ -118,7 +118,7 @@ class TokenRotation(_Body):
     """A new secret for a token."""
 
     overlap_hours: Annotated[int, Field(ge=0, le=OVERLAP_HOURS_MAX), NO_BOOL] = 24
-    """Hours for which the old secret stays valid."""
+    """Hours for which the old secret stays valid, with the sessions that the token has started."""
 
 
 class MemberView(_PeopleView):

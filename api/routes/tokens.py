@@ -125,7 +125,7 @@ def rotate(
         app_state.database, grant.sender, Action.TOKEN_ROTATE, target=token_id
     ) as change:
         session = change.session
-        row = tokens.get(session, token_id)
+        row = tokens.hold(session, token_id)
         _require_owner(row, grant)
         secret = tokens.rotate(session, row, overlap_hours=rotation.overlap_hours)
         view = _view(row)

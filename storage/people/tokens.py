@@ -21,7 +21,7 @@ from lockstep.domain.rights import Rights, Scope, ServiceRole, UserState
 from lockstep.storage.db.clock import db_now, now
 from lockstep.storage.db.dialects import changed, upsert, write
 from lockstep.storage.db.people_tables import TokenRow, UserRow
-from lockstep.storage.people import credentials, projects, users
+from lockstep.storage.people import credentials, projects, sessions, users
 from lockstep.storage.people.credentials import digest
 
 _DAY_SECONDS: Final = 24 * 3600
@@ -87,7 +87,16 @@ def create(session: Session, new: TokenNew, *, owner: UserRow) -> tuple[TokenRow
 def rotate(session: Session, row: TokenRow, *, overlap_hours: int) -> str:
     """Give a token a new secret, and return it; the old one stays valid for some hours.
 
-    The new secret lives as long as the first one.
+    The new secret lives as long as the first one. Sessions and codes that the token has started end
+    with the old one.
+
+    Parameters
+    ----------
+    session : Session
+    row : TokenRow
+        As :func:`hold` returns it.
+    overlap_hours : int
+        0 ends the old secret at once.
 
     Raises
     ------
@@ -103,6 +112,7 @@ def rotate(session: Session, row: TokenRow, *, overlap_hours: int) -> str:
     secret = credentials.make(row.prefix[:4] or credentials.USER)
     at = now(session)
     row.overlap_sha256, row.overlap_until = row.sha256, at + overlap_hours * 3600
+    sessions.end_with_overlap(session, row.id, row.overlap_until)
     row.sha256, row.prefix = digest(secret), secret[: credentials.SHOWN_CHARS]
     if row.expires_at is not None:
         # A token that an older version has rotated may have more than it had at first.
@@ -129,6 +139,23 @@ def get(session: Session, token_id: str) -> TokenRow:
     row = None if "\0" in token_id else session.get(TokenRow, token_id)
     if row is None:
         raise unknown(token_id)
+    return row
+
+
+def hold(session: Session, token_id: str) -> TokenRow:
+    """Return a token by its id, and keep it and its owner as they are until the transaction ends.
+
+    The use of a sign-in code holds the owner, too: its session is either seen, or begins later.
+
+    Raises
+    ------
+    LockstepError
+        ``NOT_FOUND``.
+    """
+    row = get(session, token_id)
+    owner = select(UserRow.name).where(UserRow.name == row.actor)
+    session.execute(owner.with_for_update())
+    session.refresh(row, with_for_update=True)
     return row
 
 

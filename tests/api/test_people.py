@@ -6,14 +6,14 @@ from typing import Any
 
 import httpx2
 import pytest
-from sqlalchemy import update
+from sqlalchemy import select, update
 
 from lockstep.domain.errors import LockstepError
 from lockstep.domain.people_views import UserChange
 from lockstep.domain.rights import ServiceRole, UserState
 from lockstep.storage.db.clock import db_now, now
-from lockstep.storage.db.people_tables import ProjectRow, TokenRow, UserRow
-from lockstep.storage.people import credentials, tokens, users
+from lockstep.storage.db.people_tables import ProjectRow, SessionRow, TokenRow, UserRow
+from lockstep.storage.people import credentials, sessions, tokens, users
 from tests.api.conftest import SCRIPT, Api, problem
 from tests.storage.scenes import at_once
 
@@ -99,6 +99,26 @@ def test_a_rotated_token_lives_no_longer_than_at_first_and_than_366_days(api: Ap
             row.expires_at -= (299 - more) * 86_400
             tokens.rotate(session, row, overlap_hours=0)
             assert row.expires_at - now(session) == pytest.approx(life * 86_400, abs=5)
+
+
+@pytest.mark.parametrize("hours", [0, 1])
+def test_what_an_old_secret_has_started_ends_with_it(api: Api, hours: int) -> None:
+    found = made(send(api, "POST", "/v1/tokens", {}))
+    token_id, old = found["token"]["id"], found["secret"]
+    code = lambda secret: made(send(api, "POST", "/v1/sign-in-codes", token=secret))["code"]  # noqa: E731
+    sign_in = lambda code: send(api, "POST", "/v1/session/code", {"code": code})  # noqa: E731
+    begun, unused = made(sign_in(code(old)), 200)["token"], code(old)
+    path = f"/v1/tokens/{token_id}/rotate"
+    new = made(send(api, "POST", path, {"overlap_hours": hours}), 200)["secret"]
+    assert sign_in(unused).status_code == (200 if hours else 401)
+    last = code(old if hours else new)
+    later = made(sign_in(last), 200)["token"]
+    assert send(api, "GET", "/v1/nodes", token=begun).status_code == (200 if hours else 401)
+    with api.database.jobs() as session:
+        rows = session.scalars(select(SessionRow)).all()
+        ends = [row.expires_at - now(session) for row in rows]
+    assert max(ends) == pytest.approx(3600 if hours else sessions.LIFE_SECONDS, abs=5)
+    assert send(api, "GET", "/v1/nodes", token=later).status_code == 200
 
 
 def test_a_secret_is_recognised_with_a_typing_error_and_in_a_text() -> None:

@@ -3834,7 +3834,7 @@ export type TokenRotation = {
     /**
      * Overlap Hours
      *
-     * Hours for which the old secret stays valid.
+     * Hours for which the old secret stays valid, with the sessions that the token has started.
      */
     overlap_hours?: number;
 };
