@@ -118,7 +118,9 @@ class TokenRotation(_Body):
     """A new secret for a token."""
 
     overlap_hours: Annotated[int, Field(ge=0, le=OVERLAP_HOURS_MAX), NO_BOOL] = 24
-    """Hours for which the old secret stays valid, with the sessions that the token has started."""
+    """Hours for which the old secret stays valid, with the sessions that the token has started.
+
+    Until then, only 0 is accepted: it ends both old secrets at once."""
 
 
 class MemberView(_PeopleView):

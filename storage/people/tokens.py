@@ -9,6 +9,7 @@ Not here: reading it from a request, and making and keeping the first one (``api
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Final
 
 import uuid_utils
@@ -101,7 +102,8 @@ def rotate(session: Session, row: TokenRow, *, overlap_hours: int) -> str:
     Raises
     ------
     LockstepError
-        ``CONFLICT`` for a token that is not valid.
+        ``CONFLICT`` for a token that is not valid, or whose overlap runs, unless ``overlap_hours``
+        is 0.
     """
     if (refused := why_refused(session, row)) is not None:
         raise LockstepError(
@@ -109,8 +111,16 @@ def rotate(session: Session, row: TokenRow, *, overlap_hours: int) -> str:
             f"token {row.id} {refused[0]}; it gets no new secret",
             next_step="Make a new token: lockstep token create",
         )
-    secret = credentials.make(row.prefix[:4] or credentials.USER)
     at = now(session)
+    if overlap_hours and row.overlap_until is not None and row.overlap_until > at:
+        until = f"{datetime.fromtimestamp(row.overlap_until, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        raise LockstepError(
+            ErrorCode.CONFLICT,
+            f"token {row.id} was rotated, and its secret before that is valid until {until}; it "
+            "gets no third secret",
+            next_step="Wait until then, or rotate it with an overlap of 0 hours: both end at once.",
+        )
+    secret = credentials.make(row.prefix[:4] or credentials.USER)
     row.overlap_sha256, row.overlap_until = row.sha256, at + overlap_hours * 3600
     sessions.end_with_overlap(session, row.id, row.overlap_until)
     row.sha256, row.prefix = digest(secret), secret[: credentials.SHOWN_CHARS]

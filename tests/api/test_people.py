@@ -101,6 +101,20 @@ def test_a_rotated_token_lives_no_longer_than_at_first_and_than_366_days(api: Ap
             assert row.expires_at - now(session) == pytest.approx(life * 86_400, abs=5)
 
 
+def test_a_secret_is_valid_for_its_whole_overlap(api: Api) -> None:
+    token_id, old = program(api)
+    path = f"/v1/tokens/{token_id}/rotate"
+    both = at_once(*[lambda: send(api, "POST", path, {"overlap_hours": 1})] * 2)
+    new, refused = sorted(both, key=lambda answer: answer.status_code)
+    secret = made(new, 200)["secret"]
+    assert "is valid until" in problem(refused, 409, "conflict")["detail"]
+    for each in (old, secret):
+        assert send(api, "GET", "/v1/nodes", token=each).status_code == 200
+    made(send(api, "POST", path, {"overlap_hours": 0}), 200)
+    for each in (old, secret):
+        problem(send(api, "GET", "/v1/nodes", token=each), 401, "unauthenticated")
+
+
 @pytest.mark.parametrize("hours", [0, 1])
 def test_what_an_old_secret_has_started_ends_with_it(api: Api, hours: int) -> None:
     found = made(send(api, "POST", "/v1/tokens", {}))

@@ -3835,6 +3835,8 @@ export type TokenRotation = {
      * Overlap Hours
      *
      * Hours for which the old secret stays valid, with the sessions that the token has started.
+     *
+     * Until then, only 0 is accepted: it ends both old secrets at once.
      */
     overlap_hours?: number;
 };
