@@ -127,6 +127,12 @@ def rotate(
         session = change.session
         row = tokens.hold(session, token_id)
         _require_owner(row, grant)
+        if row.actor != grant.actor and not users.find(session, row.actor).service:
+            raise LockstepError(
+                ErrorCode.FORBIDDEN,
+                f"token {row.id} is of {row.actor}, a person, who alone gets its new secret",
+                next_step=f"Revoke it, if it must end: lockstep token revoke {row.id}",
+            )
         secret = tokens.rotate(session, row, overlap_hours=rotation.overlap_hours)
         view = _view(row)
     app_state.guard.forget()

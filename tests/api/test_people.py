@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import select, update
 
 from lockstep.domain.errors import LockstepError
-from lockstep.domain.people_views import UserChange
+from lockstep.domain.people_views import TokenNew, UserChange
 from lockstep.domain.rights import ServiceRole, UserState
 from lockstep.storage.db.clock import db_now, now
 from lockstep.storage.db.people_tables import ProjectRow, SessionRow, TokenRow, UserRow
@@ -280,6 +280,17 @@ def test_tokens_of_others_exist_for_an_admin_of_the_service_alone(api: Api) -> N
     assert [each["id"] for each in send(api, "GET", "/v1/tokens?owner=ci").json()["items"]] == [
         token_id
     ]
+
+
+def test_an_admin_revokes_the_token_of_a_person_and_gets_no_secret_of_it(api: Api) -> None:
+    with api.database.jobs() as session:
+        users.ensure(session, "bob")
+        row, secret = tokens.create(session, TokenNew(), owner=users.find(session, "bob"))
+        path = f"/v1/tokens/{row.id}"
+    refused = problem(send(api, "POST", f"{path}/rotate", {}), 403, "forbidden")
+    assert "of bob, a person" in refused["detail"]
+    made(send(api, "POST", f"{path}/rotate", {}, token=secret), 200)
+    made(send(api, "DELETE", path), 200)
 
 
 def test_a_token_of_some_projects_makes_no_other_token(api: Api) -> None:
