@@ -2073,7 +2073,7 @@ export type RetriesView = {
  *
  * A kind of action. The value is the name in messages and documents.
  */
-export type Right = 'job.read' | 'job.submit' | 'job.control_own' | 'job.control' | 'checkpoint.read' | 'node.read' | 'node.write' | 'project.write' | 'member.write' | 'project.create' | 'project.limits' | 'audit.read' | 'user.read' | 'user.write' | 'token.write';
+export type Right = 'job.read' | 'job.submit' | 'job.control_own' | 'job.control' | 'job.write' | 'checkpoint.read' | 'node.read' | 'node.write' | 'project.write' | 'member.write' | 'project.create' | 'project.limits' | 'audit.read' | 'user.read' | 'user.write' | 'token.write';
 
 /**
  * Scope
