@@ -259,6 +259,12 @@ def remove_member(session: Session, project: str, user_name: str) -> bool:
     return True
 
 
+def role_of(session: Session, project: str, user_name: str) -> ProjectRole | None:
+    """Return a person's role in a project."""
+    row = session.get(MembershipRow, (project, user_name), populate_existing=True)
+    return None if row is None else row.role
+
+
 def set_role(session: Session, project: str, user_name: str, role: ProjectRole) -> None:
     """Give a person a role in a project, in place of the present one."""
     row = upsert(session, MembershipRow).values(project=project, user_name=user_name, role=role)
