@@ -271,8 +271,7 @@ NAMING: dict[str, tuple[str, Any]] = {
     "POST /v1/jobs": ("403 403 422 422 403 403", {**SCRIPT, "project": "{}"}),
     "POST /v1/jobs/plan": ("403 403 422 422 403 403", {**SCRIPT, "project": "{}"}),
     "POST /v1/jobs/of-nlp/clone": ("403 403 422 422 403 403", {"set": {"/project": "{}"}}),
-    # Its secret is good for nothing there.
-    "POST /v1/tokens": ("201 201 201 201 403 403", {"projects": ["{}"]}),
+    "POST /v1/tokens": ("422 422 422 422 403 403", {"projects": ["{}"]}),
     "POST /v1/projects": ("403 403 403 403 403 403", {"name": "{}"}),
 }
 VARYING = re.compile(r"lsp_\w+|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9-]{10}T[0-9:.]+Z")

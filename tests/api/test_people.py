@@ -17,6 +17,8 @@ from lockstep.storage.people import credentials, sessions, tokens, users
 from tests.api.conftest import SCRIPT, Api, problem
 from tests.storage.scenes import at_once
 
+LONG = {"timeout_default_seconds": 9, "timeout_max_seconds": 8}
+
 
 def send(api: Api, method: str, path: str, body: Any = None, *, token: str = "") -> httpx2.Response:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -191,6 +193,9 @@ def test_a_name_is_never_used_again(api: Api, name: str) -> None:
         ("POST", "/v1/tokens", {"owner": "bob"}, "/owner"),
         ("POST", "/v1/projects", {"name": "x", "visibility": "public"}, "/visibility"),
         ("POST", "/v1/projects", {"name": "x", "limits": {"queued_max": 0}}, "/limits/queued_max"),
+        ("POST", "/v1/tokens", {"projects": ["default", "nlq"]}, "/projects/1"),
+        ("POST", "/v1/projects", {"name": "x", "limits": LONG}, "/limits/timeout_default_seconds"),
+        ("PATCH", "/v1/projects/default", {"limits": LONG}, "/limits/timeout_default_seconds"),
         ("PUT", "/v1/projects/default/members/ada", {"role": "owner"}, "/role"),
     ],
 )
@@ -323,6 +328,16 @@ def test_of_two_who_add_one_name_at_once_one_is_refused(api: Api, path: str) -> 
     for round_ in range(5):
         adds = [lambda: send(api, "POST", path, {"name": f"x{round_}"}).status_code] * 4  # noqa: B023
         assert sorted(at_once(*adds)) == [201, 409, 409, 409]
+
+
+def test_a_highest_time_limit_is_not_below_the_default_one(api: Api) -> None:
+    for seconds, status in ((9, 200), (8, 422)):
+        name = "timeout_default_seconds" if status == 200 else "timeout_max_seconds"
+        answer = send(api, "PATCH", "/v1/projects/default", {"limits": {name: seconds}})
+        assert answer.status_code == status, answer.text
+    assert answer.json()["errors"][0]["pointer"] == "/limits/timeout_max_seconds"
+    assert send(api, "GET", "/v1/projects/default").json()["limits"][name] is None
+    made(send(api, "PATCH", "/v1/projects/default", {"title": "x"}), 200)
 
 
 def test_two_who_change_different_limits_at_once_lose_none(api: Api) -> None:
