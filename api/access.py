@@ -212,11 +212,13 @@ class Grant:
             ``forbidden``.
         """
         own = self.caller.rights.within(Right.JOB_CONTROL_OWN)
-        is_own = self.right is Right.JOB_CONTROL and job.actor == self.actor
+        is_own = self.right in _OF_OWN_JOBS and job.actor == self.actor
         if not (is_own and job.project in own):
             self.require_in(job.project)
 
 
+_OF_OWN_JOBS: Final = {Right.JOB_CONTROL, Right.JOB_WRITE}
+"""Rights that ``job.control_own`` gives for the own jobs."""
 _SOMEWHERE: Final = {Right.JOB_SUBMIT, Right.AUDIT_READ}
 """Rights in a project without which a route is refused before anything is looked up."""
 
@@ -289,6 +291,7 @@ def _declared(dependant: Dependant) -> Iterator[Right | None]:
 Reads = Annotated[Grant, needs(Right.JOB_READ)]
 Submits = Annotated[Grant, needs(Right.JOB_SUBMIT)]
 Controls = Annotated[Grant, needs(Right.JOB_CONTROL)]
+ChangesJobs = Annotated[Grant, needs(Right.JOB_WRITE)]
 ReadsCheckpoints = Annotated[Grant, needs(Right.CHECKPOINT_READ)]
 ReadsNodes = Annotated[Grant, needs(Right.NODE_READ)]
 ChangesNodes = Annotated[Grant, needs(Right.NODE_WRITE)]

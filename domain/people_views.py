@@ -88,6 +88,7 @@ class TokenView(_PeopleView):
     projects: list[str] | None
     """null for all projects of the owner."""
     created_at: datetime
+    """Of the present secret: a rotation moves it."""
     expires_at: datetime | None
     used_at: datetime | None
     """Last use, to the minute."""
@@ -117,7 +118,9 @@ class TokenRotation(_Body):
     """A new secret for a token."""
 
     overlap_hours: Annotated[int, Field(ge=0, le=OVERLAP_HOURS_MAX), NO_BOOL] = 24
-    """Hours for which the old secret stays valid."""
+    """Hours for which the old secret stays valid, with the sessions that the token has started.
+
+    Until then, only 0 is accepted: it ends both old secrets at once."""
 
 
 class MemberView(_PeopleView):

@@ -25,9 +25,11 @@ class Right(StrEnum):
     JOB_SUBMIT = "job.submit"
     """Submit jobs, and upload their code."""
     JOB_CONTROL_OWN = "job.control_own"
-    """Cancel and delete the own jobs."""
+    """Stop, change and delete the own jobs."""
     JOB_CONTROL = "job.control"
-    """Cancel and delete any job."""
+    """Stop any job: cancel, pause, resume and requeue."""
+    JOB_WRITE = "job.write"
+    """Delete any job and its files, and change its marks."""
     CHECKPOINT_READ = "checkpoint.read"
     """Download checkpoints, and start jobs from them."""
     NODE_READ = "node.read"
@@ -79,6 +81,7 @@ _VIEWER: Final = frozenset({Right.JOB_READ})
 _MEMBER: Final = _VIEWER | {Right.JOB_SUBMIT, Right.JOB_CONTROL_OWN, Right.CHECKPOINT_READ}
 _PROJECT_ADMIN: Final = _MEMBER | {
     Right.JOB_CONTROL,
+    Right.JOB_WRITE,
     Right.PROJECT_WRITE,
     Right.MEMBER_WRITE,
     Right.AUDIT_READ,
@@ -106,7 +109,8 @@ OF_SERVICE: Final = OF_ALL | {
 _READS: Final = frozenset({Right.JOB_READ, Right.CHECKPOINT_READ, Right.NODE_READ, Right.USER_READ})
 OF_SCOPE: Final[Mapping[Scope, frozenset[Right]]] = {
     Scope.JOBS_READ: _READS,
-    Scope.JOBS_WRITE: _READS | {Right.JOB_SUBMIT, Right.JOB_CONTROL_OWN, Right.JOB_CONTROL},
+    Scope.JOBS_WRITE: _READS
+    | {Right.JOB_SUBMIT, Right.JOB_CONTROL_OWN, Right.JOB_CONTROL, Right.JOB_WRITE},
     Scope.NODES_WRITE: frozenset({Right.NODE_READ, Right.NODE_WRITE, Right.USER_READ}),
     Scope.PROJECTS_WRITE: _READS | {Right.PROJECT_WRITE, Right.MEMBER_WRITE, Right.AUDIT_READ},
     Scope.SERVICE_ADMIN: frozenset(

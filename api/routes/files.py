@@ -14,7 +14,7 @@ from pydantic import Field
 from starlette.convertors import PathConvertor, register_url_convertor
 
 from lockstep.api import changes
-from lockstep.api.access import Controls, Reads, ReadsCheckpoints, guarded
+from lockstep.api.access import ChangesJobs, Reads, ReadsCheckpoints, guarded
 from lockstep.api.http import conditional, stored_files
 from lockstep.api.http.problems import documented
 from lockstep.api.http.stored_files import StoredFile
@@ -137,7 +137,7 @@ def get_file(
     responses=documented(403, 404, 409, 422, 507),
 )
 def delete_files(
-    reference: Reference, app_state: AppStateDep, grant: Controls, match: Match
+    reference: Reference, app_state: AppStateDep, grant: ChangesJobs, match: Match
 ) -> RemovedFiles:
     patterns = _patterns(match)
     job = grant.find_job(app_state, reference)

@@ -19,7 +19,7 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 from lockstep.api import changes
-from lockstep.api.access import Controls, Grant, Reads, Submits, guarded
+from lockstep.api.access import ChangesJobs, Controls, Grant, Reads, Submits, guarded
 from lockstep.api.http import conditional
 from lockstep.api.http.body import Document
 from lockstep.api.http.openapi import SPEC_BODY
@@ -289,7 +289,7 @@ def _stop(
     response_description="Deleted.",
     responses=documented(403, 404, 409, 507),
 )
-def delete(reference: Reference, app_state: AppStateDep, grant: Controls) -> None:
+def delete(reference: Reference, app_state: AppStateDep, grant: ChangesJobs) -> None:
     job = grant.find_job(app_state, reference)
     removal.remove_output(app_state.database, app_state.blobs, job.id, among=grant.readable)
     with changes.of(app_state.database, grant.sender, Action.JOB_DELETE) as change:

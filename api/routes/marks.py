@@ -10,7 +10,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter
 
 from lockstep.api import changes
-from lockstep.api.access import Controls, guarded
+from lockstep.api.access import ChangesJobs, guarded
 from lockstep.api.http.body import described, validated
 from lockstep.api.http.problems import documented
 from lockstep.api.jobs.views import job_views
@@ -44,7 +44,7 @@ def mark(
     reference: Reference,
     given: Annotated[JobMarks, validated(JobMarks, str(EXAMPLE))],
     app_state: AppStateDep,
-    grant: Controls,
+    grant: ChangesJobs,
 ) -> JobView:
     with changes.of(app_state.database, grant.sender, Action.JOB_MARK) as change:
         job = jobs.find(change.session, reference, among=grant.readable)

@@ -6,7 +6,7 @@ Not here: jobs of a project (``api.routes.jobs``), rights of a role (``domain.ri
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import structlog
 from fastapi import APIRouter, Path
@@ -57,6 +57,17 @@ def _view(row: ProjectRow, members: Sequence[MembershipRow], grant: Grant) -> Pr
         created_at=moment(row.created_at),
         archived_at=moment_or_none(row.archived_at),
     )
+
+
+def _before(row: ProjectRow, changes_: ProjectChange) -> dict[str, Any]:
+    """Return the present values of the fields that a change gives."""
+    given = changes_.model_dump(exclude_unset=True)
+    found = {name: getattr(row, name) for name in given if name not in {"limits", "archived"}}
+    if "archived" in given:
+        found["archived"] = row.archived_at is not None
+    if given.get("limits") is not None:
+        found["limits"] = {name: getattr(row, name) for name in given["limits"]}
+    return found
 
 
 def _read(app_state: AppState, name: str, grant: Grant) -> ProjectView:
@@ -127,6 +138,7 @@ def change(
         change.detail = {"after": changes_.model_dump(mode="json", exclude_unset=True)}
         row = projects.find(session, project, among=grant.readable)
         grant.require_in(project)
+        change.detail["before"] = _before(row, changes_)
         is_limited = changes_.limits is not None or changes_.weight is not None
         if is_limited and not grant.caller.rights.may(Right.PROJECT_LIMITS):
             raise forbidden(grant.actor, Right.PROJECT_LIMITS)
@@ -155,9 +167,10 @@ def set_member(
         app_state.database, grant.sender, Action.MEMBER_SET, target=name, project=project
     ) as change:
         session = change.session
-        change.detail = {"after": member.model_dump(mode="json")}
         projects.find(session, project, among=grant.readable)
         grant.require_in(project)
+        role = None if "\0" in name else projects.role_of(session, project, name)
+        change.detail = {"before": {"role": role}, "after": member.model_dump(mode="json")}
         projects.set_role(session, project, users.find(session, name).name, member.role)
     app_state.guard.forget()
     log.info("a role is given", project=project, name=name, role=member.role, actor=grant.actor)
@@ -181,6 +194,8 @@ def remove_member(
         session = change.session
         projects.find(session, project, among=grant.readable)
         grant.require_in(project)
+        role = None if "\0" in name else projects.role_of(session, project, name)
+        change.detail = {"before": {"role": role}, "after": {"role": None}}
         if "\0" in name or not projects.remove_member(session, project, name):
             raise LockstepError(
                 ErrorCode.NOT_FOUND,

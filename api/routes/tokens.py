@@ -22,7 +22,7 @@ from lockstep.domain.people_views import TokenNew, TokenRotation, TokenSecretVie
 from lockstep.domain.rights import Right, Scope, forbidden
 from lockstep.domain.views import Page
 from lockstep.storage.db.people_tables import TokenRow
-from lockstep.storage.people import tokens, users
+from lockstep.storage.people import projects, tokens, users
 
 router = APIRouter(prefix="/v1/tokens", tags=["people"], dependencies=guarded)
 log = structlog.get_logger("api")
@@ -100,6 +100,7 @@ def create(
                 next_step="Make tokens of others for programs only.",
                 fields=(FieldError("/owner", message, name),),
             )
+        projects.require_each(session, new.projects or (), among=grant.readable)
         row, secret = tokens.create(session, new, owner=owner)
         change.of(row.id, None, owner=name, scopes=row.scopes, projects=row.projects)
         view = _view(row)
@@ -125,8 +126,14 @@ def rotate(
         app_state.database, grant.sender, Action.TOKEN_ROTATE, target=token_id
     ) as change:
         session = change.session
-        row = tokens.get(session, token_id)
+        row = tokens.hold(session, token_id)
         _require_owner(row, grant)
+        if row.actor != grant.actor and not users.find(session, row.actor).service:
+            raise LockstepError(
+                ErrorCode.FORBIDDEN,
+                f"token {row.id} is of {row.actor}, a person, who alone gets its new secret",
+                next_step=f"Revoke it, if it must end: lockstep token revoke {row.id}",
+            )
         secret = tokens.rotate(session, row, overlap_hours=rotation.overlap_hours)
         view = _view(row)
     app_state.guard.forget()

@@ -95,6 +95,8 @@ def change(
     with changes.of(app_state.database, grant.sender, Action.USER_CHANGE, target=name) as change:
         session = change.session
         change.detail = {"after": changes_.model_dump(mode="json", exclude_unset=True)}
+        values = users.before(session, name)
+        change.detail["before"] = {each: values.get(each) for each in changes_.model_fields_set}
         view = user_view(users.change(session, name, changes_))
         if changes_.active is False:
             sessions.end_all(session, name)

@@ -109,6 +109,7 @@ class TokenRow(JobsBase):
     projects: Mapped[list[str] | None] = mapped_column(JSON(none_as_null=True))
     """NULL for all projects of the owner."""
     created_at: Mapped[float]
+    """Of the present secret."""
     expires_at: Mapped[float | None]
     used_at: Mapped[float | None]
     """Last use, written at most once a minute."""

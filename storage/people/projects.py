@@ -5,7 +5,7 @@ Not here: limits of jobs (``storage.people.limits``), rights of a role (``domain
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from sqlalchemy import bindparam, func, select
@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
 from lockstep.domain.life.lifecycle import TERMINAL
-from lockstep.domain.people_views import ProjectChange, ProjectNew
+from lockstep.domain.people_views import ProjectChange, ProjectLimits, ProjectNew
 from lockstep.domain.rights import (
     ProjectRole,
     Right,
@@ -146,6 +146,26 @@ def find(session: Session, name: str, *, among: Within) -> ProjectRow:
     return row
 
 
+def require_each(session: Session, names: Sequence[str], *, among: Within) -> None:
+    """Refuse names of no project that the caller may read.
+
+    Raises
+    ------
+    LockstepError
+        ``invalid``; each has its place in ``/projects``.
+    """
+    rows = select(ProjectRow.name).where(ProjectRow.name.in_(names))
+    found = {name for name in session.scalars(rows) if name in among}
+    step = "List your projects with: lockstep project ls"
+    wrong = tuple(
+        FieldError(f"/projects/{at}", f"there is no project {name!r}", name, step)
+        for at, name in enumerate(names)
+        if name not in found
+    )
+    if wrong:
+        raise invalid(wrong)
+
+
 def all_projects(session: Session, *, among: Within) -> list[ProjectRow]:
     """Return the projects that the caller may read, by name."""
     statement = select(ProjectRow).order_by(ProjectRow.name)
@@ -160,8 +180,9 @@ def add(session: Session, new: ProjectNew) -> ProjectRow:
     Raises
     ------
     LockstepError
-        ``CONFLICT`` for a name in use.
+        ``CONFLICT`` for a name in use; as :func:`change` for limits.
     """
+    _require_times(new.limits, new.limits)
     row = upsert(session, ProjectRow).values(
         name=new.name,
         title=new.title,
@@ -185,7 +206,8 @@ def change(session: Session, row: ProjectRow, changes: ProjectChange) -> None:
     Raises
     ------
     LockstepError
-        ``CONFLICT`` for the archive of a project whose jobs wait or run.
+        ``CONFLICT`` for the archive of a project whose jobs wait or run; ``invalid`` for a default
+        time limit above the highest one.
     """
     if changes.title is not None:
         row.title = changes.title
@@ -196,9 +218,21 @@ def change(session: Session, row: ProjectRow, changes: ProjectChange) -> None:
     if changes.limits is not None:
         for field in changes.limits.model_fields_set:
             setattr(row, field, getattr(changes.limits, field))
+        _require_times(row, changes.limits)
     if changes.archived is not None:
         _archive(session, row, archived=changes.archived)
     session.flush()
+
+
+def _require_times(result: ProjectRow | ProjectLimits, given: ProjectLimits) -> None:
+    """Refuse limits that would refuse each job without a time limit of its own."""
+    default, most = result.timeout_default_seconds, result.timeout_max_seconds
+    times = {"timeout_default_seconds": default, "timeout_max_seconds": most}
+    wrong = next((name for name in times if name in given.model_fields_set), None)
+    if wrong is not None and default is not None and most is not None and default > most:
+        message = f"the default time limit, {default:g} s, is above the highest one, {most:g} s"
+        step = "Give both, the default one at most as high as the other."
+        raise invalid((FieldError(f"/limits/{wrong}", message, times[wrong], step),))
 
 
 def _archive(session: Session, row: ProjectRow, *, archived: bool) -> None:
@@ -257,6 +291,12 @@ def remove_member(session: Session, project: str, user_name: str) -> bool:
     session.delete(row)
     session.flush()
     return True
+
+
+def role_of(session: Session, project: str, user_name: str) -> ProjectRole | None:
+    """Return a person's role in a project."""
+    row = session.get(MembershipRow, (project, user_name), populate_existing=True)
+    return None if row is None else row.role
 
 
 def set_role(session: Session, project: str, user_name: str, role: ProjectRole) -> None:

@@ -1,7 +1,8 @@
 """Sessions of people: each is one sign-in, of which only the SHA-256 of its token is kept.
 
 A session is valid until it is ended, for 12 hours without a request, and for 30 days at most. Its
-owner must be active. A session that was started by a token is valid as long as the token.
+owner must be active. A session that was started by a token is valid as long as the token, and at
+most until the overlap of a rotation ends: the old secret may have started it.
 
 Not here: checks of a password (``api.auth.passwords``), reading a token from a request
 (``api.auth.bearer``).
@@ -9,6 +10,7 @@ Not here: checks of a password (``api.auth.passwords``), reading a token from a 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -61,6 +63,7 @@ def start(
     """
     token = credentials.make(credentials.SESSION)
     at = now(session)
+    end = min(at + LIFE_SECONDS, overlap_end(session, token_id))
     row = {
         "sha256": digest(token),
         "user_name": user_name,
@@ -68,7 +71,7 @@ def start(
         "agent": origin.agent[:AGENT_CHARS_MAX],
         "created_at": at,
         "seen_at": at,
-        "expires_at": at + LIFE_SECONDS,
+        "expires_at": end,
         "token_id": token_id,
     }
     write(session, insert(SessionRow).values(row))
@@ -76,7 +79,27 @@ def start(
     kept = newest.order_by(SessionRow.created_at.desc(), SessionRow.sha256).limit(OF_USER_MAX)
     rest = [SessionRow.user_name == user_name, SessionRow.sha256.not_in(kept.scalar_subquery())]
     write(session, delete(SessionRow).where(*rest))
-    return token, at + LIFE_SECONDS
+    return token, end
+
+
+def overlap_end(session: Session, token_id: str | None) -> float:
+    """Return the end of a token's overlap; infinity without a token, or if no overlap runs."""
+    until = select(TokenRow.overlap_until).where(
+        TokenRow.id == token_id, TokenRow.overlap_until > db_now()
+    )
+    return session.scalars(until).one_or_none() or math.inf
+
+
+def end_with_overlap(session: Session, token_id: str, until: float) -> None:
+    """End at this time what a token has started: its sessions, and codes that would start one."""
+    codes = update(SignInCodeRow).where(
+        SignInCodeRow.token_id == token_id, SignInCodeRow.expires_at > until
+    )
+    write(session, codes.values(expires_at=until))
+    started = update(SessionRow).where(
+        SessionRow.token_id == token_id, SessionRow.expires_at > until
+    )
+    write(session, started.values(expires_at=until))
 
 
 def was_started_from(session: Session, user_name: str, address: str) -> bool:

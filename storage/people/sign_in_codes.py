@@ -17,7 +17,7 @@ from lockstep.domain.rights import UserState
 from lockstep.storage.db.clock import db_now, now
 from lockstep.storage.db.dialects import changed, write
 from lockstep.storage.db.people_tables import SignInCodeRow, UserRow
-from lockstep.storage.people import credentials
+from lockstep.storage.people import credentials, sessions
 from lockstep.storage.people.credentials import digest
 
 LIFE_SECONDS: Final = 60.0
@@ -34,7 +34,10 @@ def create(session: Session, user_name: str, *, token_id: str | None) -> tuple[s
         Token of the caller, or None after a sign-in with a password.
     """
     write(session, delete(SignInCodeRow).where(SignInCodeRow.expires_at <= db_now()))
-    code, end = credentials.make(credentials.SIGN_IN_CODE), now(session) + LIFE_SECONDS
+    # The lock of the person makes this wait for a rotation, which ends the codes of its token.
+    session.execute(select(UserRow.name).where(UserRow.name == user_name).with_for_update())
+    code = credentials.make(credentials.SIGN_IN_CODE)
+    end = min(now(session) + LIFE_SECONDS, sessions.overlap_end(session, token_id))
     row = {
         "sha256": digest(code),
         "user_name": user_name,

@@ -9,6 +9,7 @@ Not here: reading it from a request, and making and keeping the first one (``api
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Final
 
 import uuid_utils
@@ -16,12 +17,12 @@ from sqlalchemy import and_, or_, select, update
 from sqlalchemy.orm import Session
 
 from lockstep.domain.errors import ErrorCode, LockstepError
-from lockstep.domain.people_views import TokenNew
+from lockstep.domain.people_views import TOKEN_DAYS_MAX, TokenNew
 from lockstep.domain.rights import Rights, Scope, ServiceRole, UserState
 from lockstep.storage.db.clock import db_now, now
 from lockstep.storage.db.dialects import changed, upsert, write
 from lockstep.storage.db.people_tables import TokenRow, UserRow
-from lockstep.storage.people import credentials, projects, users
+from lockstep.storage.people import credentials, projects, sessions, users
 from lockstep.storage.people.credentials import digest
 
 _DAY_SECONDS: Final = 24 * 3600
@@ -87,10 +88,22 @@ def create(session: Session, new: TokenNew, *, owner: UserRow) -> tuple[TokenRow
 def rotate(session: Session, row: TokenRow, *, overlap_hours: int) -> str:
     """Give a token a new secret, and return it; the old one stays valid for some hours.
 
+    The new secret lives as long as the first one. Sessions and codes that the token has started end
+    with the old one.
+
+    Parameters
+    ----------
+    session : Session
+    row : TokenRow
+        As :func:`hold` returns it.
+    overlap_hours : int
+        0 ends the old secret at once.
+
     Raises
     ------
     LockstepError
-        ``CONFLICT`` for a token that is not valid.
+        ``CONFLICT`` for a token that is not valid, or whose overlap runs, unless ``overlap_hours``
+        is 0.
     """
     if (refused := why_refused(session, row)) is not None:
         raise LockstepError(
@@ -98,12 +111,23 @@ def rotate(session: Session, row: TokenRow, *, overlap_hours: int) -> str:
             f"token {row.id} {refused[0]}; it gets no new secret",
             next_step="Make a new token: lockstep token create",
         )
-    secret = credentials.make(row.prefix[:4] or credentials.USER)
     at = now(session)
+    if overlap_hours and row.overlap_until is not None and row.overlap_until > at:
+        until = f"{datetime.fromtimestamp(row.overlap_until, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        raise LockstepError(
+            ErrorCode.CONFLICT,
+            f"token {row.id} was rotated, and its secret before that is valid until {until}; it "
+            "gets no third secret",
+            next_step="Wait until then, or rotate it with an overlap of 0 hours: both end at once.",
+        )
+    secret = credentials.make(row.prefix[:4] or credentials.USER)
     row.overlap_sha256, row.overlap_until = row.sha256, at + overlap_hours * 3600
+    sessions.end_with_overlap(session, row.id, row.overlap_until)
     row.sha256, row.prefix = digest(secret), secret[: credentials.SHOWN_CHARS]
     if row.expires_at is not None:
-        row.expires_at = at + (row.expires_at - row.created_at)
+        # A token that an older version has rotated may have more than it had at first.
+        life = min(row.expires_at - row.created_at, TOKEN_DAYS_MAX * _DAY_SECONDS)
+        row.created_at, row.expires_at = at, at + life
     session.flush()
     return secret
 
@@ -125,6 +149,23 @@ def get(session: Session, token_id: str) -> TokenRow:
     row = None if "\0" in token_id else session.get(TokenRow, token_id)
     if row is None:
         raise unknown(token_id)
+    return row
+
+
+def hold(session: Session, token_id: str) -> TokenRow:
+    """Return a token by its id, and keep it and its owner as they are until the transaction ends.
+
+    The use of a sign-in code holds the owner, too: its session is either seen, or begins later.
+
+    Raises
+    ------
+    LockstepError
+        ``NOT_FOUND``.
+    """
+    row = get(session, token_id)
+    owner = select(UserRow.name).where(UserRow.name == row.actor)
+    session.execute(owner.with_for_update())
+    session.refresh(row, with_for_update=True)
     return row
 
 

@@ -135,6 +135,24 @@ def change(session: Session, name: str, changes: UserChange) -> UserRow:
     return row
 
 
+def before(session: Session, name: str) -> dict[str, object]:
+    """Return the values of a person that a change may give; none for an unknown name.
+
+    The row itself stays unread: a change reads it under its lock.
+    """
+    if "\0" in name:
+        return {}
+    values = select(UserRow.title, UserRow.role, UserRow.state).where(UserRow.name == name)
+    found = session.execute(values).one_or_none()
+    if found is None:
+        return {}
+    return {
+        "title": found.title,
+        "role": found.role,
+        "active": found.state is UserState.ACTIVE,
+    }
+
+
 def _state(row: UserRow, *, active: bool) -> UserState:
     if not active:
         row.code_sha256 = row.code_until = None  # An old invitation gives no access later.

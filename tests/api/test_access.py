@@ -35,6 +35,7 @@ REFUSED = ("off", "expired", "revoked")
 _READ = ("404 200 200 200 200 200 200 404", "404 404 404 404 200 200 404 404")
 _CONTROL = ("404 403 403 409 409 409 403 404", "404 404 404 404 409 409 404 404")
 _OF_CHECKPOINT = ("404 403 404 404 403 404 404 404", "404 404 404 404 403 404 404 404")
+_WRITE = ("404 403 403 409 403 409 403 404", "404 404 404 404 403 409 404 404")
 TABLE: dict[str, tuple[str, str]] = {
     # route: status for each of CALLERS, in the own project and in the foreign one
     "POST /v1/jobs": ("403 403 201 201 403 201 403 403", "403 403 422 422 403 201 403 403"),
@@ -44,13 +45,13 @@ TABLE: dict[str, tuple[str, str]] = {
     "GET /v1/jobs/{reference}": _READ,
     "POST /v1/jobs/{reference}/cancel": _CONTROL,
     "PATCH /v1/jobs/{reference}": (
-        _CONTROL[0].replace("409", "200"),
-        _CONTROL[1].replace("409", "200"),
+        _WRITE[0].replace("409", "200"),
+        _WRITE[1].replace("409", "200"),
     ),
     "POST /v1/jobs/{reference}/pause": _CONTROL,
     "POST /v1/jobs/{reference}/resume": _CONTROL,
     "POST /v1/jobs/{reference}/requeue": _CONTROL,
-    "DELETE /v1/jobs/{reference}": _CONTROL,
+    "DELETE /v1/jobs/{reference}": _WRITE,
     "POST /v1/jobs/{reference}/clone": (
         "403 403 201 201 403 201 403 403",
         "403 403 404 404 403 201 403 403",
@@ -71,8 +72,8 @@ TABLE: dict[str, tuple[str, str]] = {
     "GET /v1/jobs/{reference}/files": _READ,
     "GET /v1/jobs/{reference}/files/{path:file}": _OF_CHECKPOINT,
     "DELETE /v1/jobs/{reference}/files": (
-        "404 403 403 200 200 200 403 404",
-        "404 404 404 404 200 200 404 404",
+        "404 403 403 200 403 200 403 404",
+        "404 404 404 404 403 200 404 404",
     ),
     "GET /v1/jobs/{reference}/logs": _READ,
     "GET /v1/jobs/{reference}/logs/download": _READ,
@@ -270,8 +271,7 @@ NAMING: dict[str, tuple[str, Any]] = {
     "POST /v1/jobs": ("403 403 422 422 403 403", {**SCRIPT, "project": "{}"}),
     "POST /v1/jobs/plan": ("403 403 422 422 403 403", {**SCRIPT, "project": "{}"}),
     "POST /v1/jobs/of-nlp/clone": ("403 403 422 422 403 403", {"set": {"/project": "{}"}}),
-    # Its secret is good for nothing there.
-    "POST /v1/tokens": ("201 201 201 201 403 403", {"projects": ["{}"]}),
+    "POST /v1/tokens": ("422 422 422 422 403 403", {"projects": ["{}"]}),
     "POST /v1/projects": ("403 403 403 403 403 403", {"name": "{}"}),
 }
 VARYING = re.compile(r"lsp_\w+|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9-]{10}T[0-9:.]+Z")

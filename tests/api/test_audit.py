@@ -253,6 +253,28 @@ def test_a_row_has_the_state_before_and_after(api: Api) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("route", "body", "before"),
+    [
+        ("PATCH /v1/projects/nlp", {"title": "x"}, {"title": ""}),
+        ("PATCH /v1/projects/nlp", {"archived": True}, {"archived": False}),
+        ("PATCH /v1/projects/nlp", {"limits": {"gpus_max": 3}}, {"limits": {"gpus_max": None}}),
+        ("PUT /v1/projects/nlp/members/lea", {"role": "admin"}, {"role": "viewer"}),
+        ("DELETE /v1/projects/nlp/members/lea", None, {"role": "viewer"}),
+        ("PATCH /v1/users/lea", {"role": "operator"}, {"role": None}),
+        ("PATCH /v1/users/lea", {"active": False}, {"active": True}),
+    ],
+)
+def test_people_and_projects_have_their_state_before(
+    api: Api, route: str, body: Any, before: Any
+) -> None:
+    member(api)
+    method, path = route.split()
+    assert api.http.request(method, path, json=body).is_success
+    (row,) = rows(api.database)
+    assert row.detail == {"before": before, "after": body or {"role": None}}
+
+
 def test_a_new_token_of_the_installation_has_a_row(database: Database, tmp_path: Path) -> None:
     for _ in range(2):
         ensure_token(tmp_path / "token", database)

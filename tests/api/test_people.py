@@ -6,16 +6,18 @@ from typing import Any
 
 import httpx2
 import pytest
-from sqlalchemy import update
+from sqlalchemy import select, update
 
 from lockstep.domain.errors import LockstepError
-from lockstep.domain.people_views import UserChange
+from lockstep.domain.people_views import TokenNew, UserChange
 from lockstep.domain.rights import ServiceRole, UserState
-from lockstep.storage.db.clock import db_now
-from lockstep.storage.db.people_tables import ProjectRow, TokenRow, UserRow
-from lockstep.storage.people import credentials, tokens, users
+from lockstep.storage.db.clock import db_now, now
+from lockstep.storage.db.people_tables import ProjectRow, SessionRow, TokenRow, UserRow
+from lockstep.storage.people import credentials, sessions, tokens, users
 from tests.api.conftest import SCRIPT, Api, problem
 from tests.storage.scenes import at_once
+
+LONG = {"timeout_default_seconds": 9, "timeout_max_seconds": 8}
 
 
 def send(api: Api, method: str, path: str, body: Any = None, *, token: str = "") -> httpx2.Response:
@@ -89,6 +91,57 @@ def test_a_rotated_token_has_two_secrets_until_the_overlap_ends(api: Api) -> Non
         assert new["secret"] not in {row.sha256, row.overlap_sha256}
 
 
+def test_a_rotated_token_lives_no_longer_than_at_first_and_than_366_days(api: Api) -> None:
+    token_id, _ = program(api, days=300)
+    for more, life in ((0, 300), (0, 300), (99, 366)):
+        with api.database.jobs() as session:
+            row = tokens.get(session, token_id)
+            assert row.expires_at is not None
+            row.created_at -= 299 * 86_400
+            row.expires_at -= (299 - more) * 86_400
+            tokens.rotate(session, row, overlap_hours=0)
+            assert row.expires_at - now(session) == pytest.approx(life * 86_400, abs=5)
+
+
+def test_a_secret_is_valid_for_its_whole_overlap(api: Api) -> None:
+    token_id, old = program(api)
+    path = f"/v1/tokens/{token_id}/rotate"
+    both = at_once(*[lambda: send(api, "POST", path, {"overlap_hours": 1})] * 2)
+    new, refused = sorted(both, key=lambda answer: answer.status_code)
+    secret = made(new, 200)["secret"]
+    assert "is valid until" in problem(refused, 409, "conflict")["detail"]
+    for each in (old, secret):
+        assert send(api, "GET", "/v1/nodes", token=each).status_code == 200
+    made(send(api, "POST", path, {"overlap_hours": 0}), 200)
+    for each in (old, secret):
+        problem(send(api, "GET", "/v1/nodes", token=each), 401, "unauthenticated")
+
+
+@pytest.mark.parametrize("hours", [0, 1])
+def test_what_an_old_secret_has_started_ends_with_it(api: Api, hours: int) -> None:
+    found = made(send(api, "POST", "/v1/tokens", {}))
+    token_id, old = found["token"]["id"], found["secret"]
+
+    def code(secret: str) -> str:
+        return str(made(send(api, "POST", "/v1/sign-in-codes", token=secret))["code"])
+
+    def sign_in(code: str) -> httpx2.Response:
+        return send(api, "POST", "/v1/session/code", {"code": code})
+
+    begun, unused = made(sign_in(code(old)), 200)["token"], code(old)
+    path = f"/v1/tokens/{token_id}/rotate"
+    new = made(send(api, "POST", path, {"overlap_hours": hours}), 200)["secret"]
+    assert sign_in(unused).status_code == (200 if hours else 401)
+    last = code(old if hours else new)
+    later = made(sign_in(last), 200)["token"]
+    assert send(api, "GET", "/v1/nodes", token=begun).status_code == (200 if hours else 401)
+    with api.database.jobs() as session:
+        rows = session.scalars(select(SessionRow)).all()
+        ends = [row.expires_at - now(session) for row in rows]
+    assert max(ends) == pytest.approx(3600 if hours else sessions.LIFE_SECONDS, abs=5)
+    assert send(api, "GET", "/v1/nodes", token=later).status_code == 200
+
+
 def test_a_secret_is_recognised_with_a_typing_error_and_in_a_text() -> None:
     for prefix in (credentials.USER, credentials.PROGRAM):
         secret = credentials.make(prefix)
@@ -145,6 +198,9 @@ def test_a_name_is_never_used_again(api: Api, name: str) -> None:
         ("POST", "/v1/tokens", {"owner": "bob"}, "/owner"),
         ("POST", "/v1/projects", {"name": "x", "visibility": "public"}, "/visibility"),
         ("POST", "/v1/projects", {"name": "x", "limits": {"queued_max": 0}}, "/limits/queued_max"),
+        ("POST", "/v1/tokens", {"projects": ["default", "nlq"]}, "/projects/1"),
+        ("POST", "/v1/projects", {"name": "x", "limits": LONG}, "/limits/timeout_default_seconds"),
+        ("PATCH", "/v1/projects/default", {"limits": LONG}, "/limits/timeout_default_seconds"),
         ("PUT", "/v1/projects/default/members/ada", {"role": "owner"}, "/role"),
     ],
 )
@@ -236,6 +292,17 @@ def test_tokens_of_others_exist_for_an_admin_of_the_service_alone(api: Api) -> N
     ]
 
 
+def test_an_admin_revokes_the_token_of_a_person_and_gets_no_secret_of_it(api: Api) -> None:
+    with api.database.jobs() as session:
+        users.ensure(session, "bob")
+        row, secret = tokens.create(session, TokenNew(), owner=users.find(session, "bob"))
+        path = f"/v1/tokens/{row.id}"
+    refused = problem(send(api, "POST", f"{path}/rotate", {}), 403, "forbidden")
+    assert "of bob, a person" in refused["detail"]
+    made(send(api, "POST", f"{path}/rotate", {}, token=secret), 200)
+    made(send(api, "DELETE", path), 200)
+
+
 def test_a_token_of_some_projects_makes_no_other_token(api: Api) -> None:
     limited = made(send(api, "POST", "/v1/tokens", {"projects": ["default"]}))["secret"]
     for method, path, body in (
@@ -266,6 +333,16 @@ def test_of_two_who_add_one_name_at_once_one_is_refused(api: Api, path: str) -> 
     for round_ in range(5):
         adds = [lambda: send(api, "POST", path, {"name": f"x{round_}"}).status_code] * 4  # noqa: B023
         assert sorted(at_once(*adds)) == [201, 409, 409, 409]
+
+
+def test_a_highest_time_limit_is_not_below_the_default_one(api: Api) -> None:
+    for seconds, status in ((9, 200), (8, 422)):
+        name = "timeout_default_seconds" if status == 200 else "timeout_max_seconds"
+        answer = send(api, "PATCH", "/v1/projects/default", {"limits": {name: seconds}})
+        assert answer.status_code == status, answer.text
+    assert answer.json()["errors"][0]["pointer"] == "/limits/timeout_max_seconds"
+    assert send(api, "GET", "/v1/projects/default").json()["limits"][name] is None
+    made(send(api, "PATCH", "/v1/projects/default", {"title": "x"}), 200)
 
 
 def test_two_who_change_different_limits_at_once_lose_none(api: Api) -> None:

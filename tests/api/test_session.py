@@ -164,6 +164,8 @@ def with_code(api: Api, code: str) -> httpx2.Response:
 
 
 def test_a_code_starts_one_session_with_the_rights_of_its_token(api: Api) -> None:
+    with api.database.jobs() as writing:
+        projects.ensure(writing, "nlp")
     narrow = {"scopes": ["jobs:read"], "projects": ["nlp"]}
     made = api.http.post("/v1/tokens", json=narrow).json()
     answer = api.http.post("/v1/sign-in-codes", headers=bearer(made["secret"]))

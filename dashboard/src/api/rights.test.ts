@@ -23,4 +23,5 @@ it("controls the own jobs of a member, and each job of an admin", () => {
   expect(jobs.map(rightsOf(lea).controls)).toEqual([true, false, false, false]);
   const admin = rightsOf({ ...lea, rights_in: { ...lea.rights_in, vision: ["job.control"] } });
   expect(jobs.map(admin.controls)).toEqual([true, false, true, true]);
+  expect(jobs.map(admin.writes)).toEqual([true, false, false, false]);
 });

@@ -5,8 +5,10 @@ import type { CallerView, Right } from "./generated";
 export interface Rights {
   /** In this project; without one, in the service or in at least one project. */
   has: (right: Right, project?: string) => boolean;
-  /** True if the caller may cancel and delete a job: a member only the own ones. */
+  /** True if the caller may stop a job: a member only the own ones. */
   controls: (job: { project: string; owner?: string }) => boolean;
+  /** True if the caller may delete a job and change its marks: a member only the own ones. */
+  writes: (job: { project: string; owner?: string }) => boolean;
 }
 
 /** None until the service has answered. */
@@ -20,9 +22,9 @@ export function rightsOf(caller: CallerView | undefined): Rights {
     if (project === undefined) return caller.rights.includes(right);
     return caller.rights_everywhere.includes(right) || (caller.rights_in[project] ?? []).includes(right);
   };
-  return {
-    has,
-    controls: ({ project, owner }) =>
-      has("job.control", project) || (owner === caller?.name && has("job.control_own", project)),
-  };
+  const hasForJob =
+    (right: Right) =>
+    ({ project, owner }: { project: string; owner?: string }) =>
+      has(right, project) || (owner === caller?.name && has("job.control_own", project));
+  return { has, controls: hasForJob("job.control"), writes: hasForJob("job.write") };
 }

@@ -2,7 +2,7 @@
 import type { CallerView, Right } from "@/api/generated";
 
 const RIGHTS: Right[] = [
-  ...(["job.read", "job.submit", "job.control", "checkpoint.read"] as const),
+  ...(["job.read", "job.submit", "job.control", "job.write", "checkpoint.read"] as const),
   ...(["node.read", "node.write", "project.write", "member.write", "project.create", "project.limits"] as const),
   ...(["audit.read", "user.read", "user.write", "token.write"] as const),
 ];

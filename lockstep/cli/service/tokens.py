@@ -103,7 +103,8 @@ def rotate(
     token
         Id of the token.
     overlap_hours
-        Hours for which the old secret stays valid, at most 168.
+        Hours for which the old secret stays valid, at most 168. Until then, only 0 is accepted:
+        it ends both old secrets at once.
     """
     with connection.client() as client:
         _print_secret(client.rotate_token(token, overlap_hours=overlap_hours), output.format)

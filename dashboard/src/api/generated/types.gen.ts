@@ -2073,7 +2073,7 @@ export type RetriesView = {
  *
  * A kind of action. The value is the name in messages and documents.
  */
-export type Right = 'job.read' | 'job.submit' | 'job.control_own' | 'job.control' | 'checkpoint.read' | 'node.read' | 'node.write' | 'project.write' | 'member.write' | 'project.create' | 'project.limits' | 'audit.read' | 'user.read' | 'user.write' | 'token.write';
+export type Right = 'job.read' | 'job.submit' | 'job.control_own' | 'job.control' | 'job.write' | 'checkpoint.read' | 'node.read' | 'node.write' | 'project.write' | 'member.write' | 'project.create' | 'project.limits' | 'audit.read' | 'user.read' | 'user.write' | 'token.write';
 
 /**
  * Scope
@@ -2622,6 +2622,8 @@ export type TokenView = {
     projects: Array<string> | null;
     /**
      * Created At
+     *
+     * Of the present secret: a rotation moves it.
      */
     created_at: string;
     /**
@@ -3832,7 +3834,9 @@ export type TokenRotation = {
     /**
      * Overlap Hours
      *
-     * Hours for which the old secret stays valid.
+     * Hours for which the old secret stays valid, with the sessions that the token has started.
+     *
+     * Until then, only 0 is accepted: it ends both old secrets at once.
      */
     overlap_hours?: number;
 };

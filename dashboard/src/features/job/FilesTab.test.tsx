@@ -123,7 +123,7 @@ it("has the age of the list while the job runs, whose files are not deleted", as
 
 it.each([
   ["checkpoint.read", "a.txt", 2],
-  ["job.control", "Delete all", 1],
+  ["job.write", "Delete all", 1],
 ] as const)("offers a caller with the right %s no more than %s", async (right, button, count) => {
   show([aFile("a.txt")], ENDED, { ...VIEWER, rights_in: { default: ["job.read", right] } });
   expect(await screen.findByRole("button", { name: button })).toBeTruthy();

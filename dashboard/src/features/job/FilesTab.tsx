@@ -72,7 +72,7 @@ function Summary({ job, page, match, isFormer }: SummaryProps) {
   const now = useNow();
   const isLive = !hasEnded(job) && page.as_of !== null;
   const pattern = match === undefined ? "**" : patternOf(match);
-  const deletes = useRights().controls(job) && canDeleteFiles(job) && page.total > 0 && !isFormer;
+  const deletes = useRights().writes(job) && canDeleteFiles(job) && page.total > 0 && !isFormer;
   return (
     <>
       <span className={classes.soft}>
@@ -95,7 +95,7 @@ function Rows({ job, page }: { job: JobView; page: KeptFilesPage }) {
   const [opened, setOpened] = useState<string | null>(null);
   const rights = useRights();
   const fetches = rights.has("checkpoint.read", job.project);
-  const deletes = rights.controls(job) && canDeleteFiles(job);
+  const deletes = rights.writes(job) && canDeleteFiles(job);
   const onToggle = useCallback((path: string) => setOpened((before) => (before === path ? null : path)), []);
   return (
     <div className={classes.scroll}>

@@ -88,7 +88,7 @@ export function JobActions({ job }: { job: JobView }) {
             Clone
           </Link>
         ) : null}
-        {controls && hasEnded(job) ? <DeleteJob job={job} /> : null}
+        {rights.writes(job) && hasEnded(job) ? <DeleteJob job={job} /> : null}
       </div>
       {asks ? (
         <Dialog title={`Cancel ${job.name}?`} close={close}>

@@ -1,4 +1,4 @@
-/** The priority of a job that waits. A caller who controls the job changes it here. */
+/** The priority of a job that waits. A caller who may change the job does so here. */
 import { useMutation } from "@tanstack/react-query";
 import { useState } from "react";
 import { type JobView, markJob } from "@/api/generated";
@@ -10,7 +10,7 @@ import { useChanged } from "./useChanged";
 /** As the service limits it. */
 const PRIORITY_MAX = 100;
 
-export function PriorityCell({ job, controls }: { job: JobView; controls: boolean }) {
+export function PriorityCell({ job, writes }: { job: JobView; writes: boolean }) {
   const [given, setGiven] = useState<string | null>(null);
   const changed = useChanged();
   const change = useMutation({
@@ -24,7 +24,7 @@ export function PriorityCell({ job, controls }: { job: JobView; controls: boolea
     setGiven(null);
     change.reset();
   };
-  if (!controls) return <>{job.priority}</>;
+  if (!writes) return <>{job.priority}</>;
   if (given === null) {
     return (
       <Button

@@ -82,7 +82,15 @@ function CauseRows({ cause: { reason, jobs }, isOpen, toggle, names, rights }: C
         </td>
       </tr>
       {isOpen
-        ? jobs.map((job) => <QueueRow key={job.id} job={job} names={names} controls={rights.controls(job)} />)
+        ? jobs.map((job) => (
+            <QueueRow
+              key={job.id}
+              job={job}
+              names={names}
+              controls={rights.controls(job)}
+              writes={rights.writes(job)}
+            />
+          ))
         : null}
     </tbody>
   );

@@ -29,7 +29,14 @@ export function QueueTable({ jobs, names }: { jobs: readonly JobView[]; names: N
         <Columns withReason />
         <tbody>
           {jobs.map((job) => (
-            <QueueRow key={job.id} job={job} names={names} controls={rights.controls(job)} withReason />
+            <QueueRow
+              key={job.id}
+              job={job}
+              names={names}
+              controls={rights.controls(job)}
+              writes={rights.writes(job)}
+              withReason
+            />
           ))}
         </tbody>
       </table>
@@ -57,14 +64,15 @@ export function Columns({ withReason = false }: { withReason?: boolean }) {
 interface RowProps {
   job: JobView;
   names: Names;
-  /** Whether the caller may change the job. */
+  /** Whether the caller may stop the job, and whether also change it. */
   controls: boolean;
+  writes: boolean;
   /** Without it, the project and the reason are those of the rows around it. */
   withReason?: boolean;
 }
 
 /** Remembered: the clock concerns two cells, which follow the time themselves. */
-export const QueueRow = memo(function QueueRow({ job, names, controls, withReason = false }: RowProps) {
+export const QueueRow = memo(function QueueRow({ job, names, controls, writes, withReason = false }: RowProps) {
   const [isOpen, setIsOpen] = useState(false);
   const nameOf = (id: string) => names.get(id);
   return (
@@ -78,7 +86,7 @@ export const QueueRow = memo(function QueueRow({ job, names, controls, withReaso
           <Whose job={job} withProject={withReason} />
         </th>
         <td data-name="Priority">
-          <PriorityCell job={job} controls={controls} />
+          <PriorityCell job={job} writes={writes} />
         </td>
         <td data-name="Asks for">{asksFor(job.spec)}</td>
         {withReason ? (

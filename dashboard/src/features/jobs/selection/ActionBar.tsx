@@ -2,7 +2,7 @@
 import { Link } from "@tanstack/react-router";
 import { lazy, Suspense, useState } from "react";
 import type { ListedJob } from "@/api/generated";
-import { useRights } from "@/api/rights";
+import { type Rights, useRights } from "@/api/rights";
 import { Button, looking } from "@/components/Button";
 import { CopyButton } from "@/components/CopyButton";
 import { Failed } from "@/components/Failed";
@@ -93,7 +93,7 @@ function Actions({ jobs, ask }: { jobs: readonly ListedJob[]; ask: (asking: Aski
       ) : null}
       {jobs.length > COMPARED_MAX ? <span className={classes.hint}>At most {COMPARED_MAX} can be compared</span> : null}
       {ACTIONS.map((action) => {
-        const meant = askingOf(action, jobs, rights.controls);
+        const meant = askingOf(action, jobs, rights);
         return meant.jobs.length === 0 ? null : (
           <Button size="sm" isDanger={action.isDanger} key={action.verb} onClick={() => ask(meant)}>
             {action.verb} {counted(meant.jobs.length, "job")}
@@ -124,7 +124,7 @@ function ActionsOnAll({ view, ask }: { view: JobsView; ask: (asking: Asking) => 
     setIsBusy(true);
     setError(null);
     try {
-      ask(askingOf(action, await allJobs(view), rights.controls));
+      ask(askingOf(action, await allJobs(view), rights));
     } catch (failure) {
       setError(failure);
     }
@@ -149,8 +149,8 @@ function ActionsOnAll({ view, ask }: { view: JobsView; ask: (asking: Asking) => 
   );
 }
 
-function askingOf(action: ActionWords, chosen: readonly ListedJob[], controls: (job: ListedJob) => boolean): Asking {
-  const controlled = chosen.filter(controls);
+function askingOf(action: ActionWords, chosen: readonly ListedJob[], rights: Rights): Asking {
+  const controlled = chosen.filter(action === CANCEL ? rights.controls : rights.writes);
   const jobs = controlled.filter(action.isFor);
   const others = controlled.length - jobs.length;
   const foreign = chosen.length - controlled.length;

@@ -9,8 +9,8 @@ const load = () => import("./MarksForm");
 const MarksForm = lazy(async () => ({ default: (await load()).MarksForm }));
 
 export function Marks({ job }: { job: ListedJob }) {
-  const controls = useRights().controls(job);
-  if (!controls) {
+  const writes = useRights().writes(job);
+  if (!writes) {
     return job.note ? (
       <span role="img" aria-label={`Note: ${job.note}`} title={job.note} className={classes.mark} data-has-note>
         <Pencil />

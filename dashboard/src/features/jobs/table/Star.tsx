@@ -8,12 +8,12 @@ import { useMark } from "./useMark";
 
 export function Star({ job }: { job: ListedJob }) {
   const mark = useMark(job.id);
-  const controls = useRights().controls(job);
+  const writes = useRights().writes(job);
   /** What is asked for, until the list has it. */
   const [wanted, setWanted] = useState<boolean | null>(null);
   const [error, setError] = useState<string | null>(null);
   const isStarred = wanted ?? job.starred ?? false;
-  if (!controls) {
+  if (!writes) {
     return isStarred ? (
       <span role="img" aria-label="Starred" className={classes.star} data-starred>
         ★
