@@ -161,6 +161,15 @@ def test_a_job_continues_one_that_has_ended(api: Api) -> None:
     assert api.http.get(f"/v1/jobs/{first}").json()["state"] == "cancelled"
 
 
+def test_a_clone_continues_the_job_of_its_source(api: Api) -> None:
+    first = api.job_id({**TRAIN, "name": "first"})
+    api.http.post(f"/v1/jobs/{first}/cancel")
+    heir = api.job_id({**TRAIN, "continues": "first"})
+    api.http.post(f"/v1/jobs/{api.job_id({**TRAIN, 'name': 'first'})}/cancel")
+    made = _clone(api, heir, {}).json()["id"]
+    assert scenes.job_of(api.database, made).spec["continues"] == first
+
+
 def test_the_first_attempt_resumes_from_the_former_job(api: Api) -> None:
     former = scenes.run(api.database)
     with api.database.jobs() as session:
