@@ -77,6 +77,14 @@ def cloned(source: JobRow, changes: Mapping[str, Any]) -> JsonBody:
     return JsonBody(document, fingerprint(document))
 
 
+def compared(reference: str, changes: Mapping[str, Any]) -> str:
+    """Return what an idempotency key compares: the request, so clones of two jobs differ.
+
+    The reference is taken as it was sent: ``last`` is another job when the request is repeated.
+    """
+    return fingerprint({"clone": reference, "set": changes})
+
+
 def sentence(source: JobRow, changes: Mapping[str, Any]) -> str:
     """Return the text about the origin for the new job's history."""
     changed = ", ".join(pointer.lstrip("/").replace("/", ".") for pointer in changes)

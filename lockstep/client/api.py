@@ -16,6 +16,7 @@ Not here: retries and errors (``client.transport``), where address and token com
 
 from __future__ import annotations
 
+import math
 import sys
 import tempfile
 import time
@@ -27,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from urllib.parse import quote
 
 from lockstep.client.account import Account
-from lockstep.client.errors import NotFoundError, RefusedError, TimedOutError
+from lockstep.client.errors import NotFoundError, RefusedError, TimedOutError, UsageError
 from lockstep.client.job_files import FilesMethods
 from lockstep.client.people import PeopleMethods
 from lockstep.client.references import job_id, job_path
@@ -320,7 +321,11 @@ class Client(Account, FilesMethods, PeopleMethods, WaitingMethods):
         ------
         TimedOutError
             If the job has not ended in time. It goes on.
+        UsageError
+            If the limit is nan.
         """
+        if timeout_seconds is not None and math.isnan(timeout_seconds):
+            raise UsageError("wait: expected a number of seconds, got nan")
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         job = self.job(reference)
         # A name or `last` may mean another job by the next look.

@@ -80,6 +80,12 @@ def test_a_repeat_with_the_same_key_gives_the_same_clone(api: Api) -> None:
     assert api.rows()["jobs"] == 2
 
 
+def test_a_key_is_not_shared_by_clones_of_two_jobs(api: Api) -> None:
+    first, second = api.job_id(), api.job_id()
+    assert _clone(api, first, {}, **{"Idempotency-Key": "k"}).status_code == 201
+    problem(_clone(api, second, {}, **{"Idempotency-Key": "k"}), 409, "conflict")
+
+
 def test_the_code_archive_is_used_again(api: Api) -> None:
     archive = code()
     api.http.put(

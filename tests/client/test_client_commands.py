@@ -258,6 +258,11 @@ def test_wait_ends_with_124_when_time_is_up(lockstep: CommandLine, server: Repla
     assert "the job continues" in said.err
 
 
+def test_a_wait_refuses_a_limit_that_is_no_number(lockstep: CommandLine) -> None:
+    said = lockstep("wait", "tiny", "--timeout", "nan")
+    assert (said.code, "got nan" in said.err) == (2, True)
+
+
 def test_cancel_names_every_job_and_its_state(lockstep: CommandLine, server: ReplayServer) -> None:
     running = examples.job(JobState.RUNNING, intent="cancel")
     for name in "ab":
