@@ -533,8 +533,12 @@ class Client(Account, FilesMethods, PeopleMethods, WaitingMethods):
         return self.transport.post(f"/v1/nodes/{quote(node, safe='')}/resume", NodeView)
 
     def queue(self, *, project: str | None = None) -> Iterator[JobView]:
-        """Jobs that wait, in the order in which they will be placed."""
-        yield from self._pages("/v1/queue", Page[JobView], _given(project=project))
+        """All jobs that wait, each once, in the order in which they will be placed."""
+        seen: set[str] = set()
+        for job in self._pages("/v1/queue", Page[JobView], _given(project=project)):
+            if job.id not in seen:
+                seen.add(job.id)
+                yield job
 
     def audit(
         self,
