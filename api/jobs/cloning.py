@@ -1,8 +1,9 @@
 """Clones: the document of another job with some values changed.
 
 The document is the one that was submitted for the other job. The new job therefore gets the current
-defaults and checks. Two resolved values are kept: the job that the initial weights come from, since
-a name or ``last`` may refer to another job by now, and the commit of a git ref.
+defaults and checks. Three resolved values are kept: the job that the initial weights come from, the
+job that it continues, since a name or ``last`` may refer to another job by now, and the commit of a
+git ref.
 
 Not here: HTTP (``api.routes.clones``), checks and storage, which all submits share
 (``api.jobs.submitting``).
@@ -21,7 +22,7 @@ from lockstep.domain.spec.reading import invalid
 from lockstep.storage.db.tables import JobRow
 
 EXAMPLE: Final = 'send {"set": {"/train/steps": 100}}, or {} for the same job again'
-_SETTLED: Final = (("train", "init_from"), ("code", "ref"))
+_SETTLED: Final = (("train", "init_from"), ("code", "ref"), ("continues",))
 
 
 def changes_of(document: object) -> dict[str, Any]:
@@ -57,10 +58,12 @@ def cloned(source: JobRow, changes: Mapping[str, Any]) -> JsonBody:
     """
     # A document without a project would go to one of the sender.
     document = {"project": source.project, **copy.deepcopy(source.document)}
-    for section, name in _SETTLED:
-        settled = (source.spec.get(section) or {}).get(name)
+    for path in _SETTLED:
+        settled: Any = source.spec
+        for name in path:
+            settled = (settled or {}).get(name)
         if settled is not None:
-            put(document, [section, name], settled)
+            put(document, list(path), settled)
     errors = []
     for pointer, value in changes.items():
         try:
@@ -72,6 +75,14 @@ def cloned(source: JobRow, changes: Mapping[str, Any]) -> JsonBody:
     if errors:
         raise invalid(tuple(errors))
     return JsonBody(document, fingerprint(document))
+
+
+def compared(reference: str, changes: Mapping[str, Any]) -> str:
+    """Return what an idempotency key compares: the request, so clones of two jobs differ.
+
+    The reference is taken as it was sent: ``last`` is another job when the request is repeated.
+    """
+    return fingerprint({"clone": reference, "set": changes})
 
 
 def sentence(source: JobRow, changes: Mapping[str, Any]) -> str:

@@ -115,8 +115,10 @@ def _start(view: JobView) -> str | None:
     if view.state is not JobState.QUEUED:
         return None
     if view.queue is None or view.queue.estimated_start is None:
-        code = None if view.queue is None else view.queue.code
-        return f"no start is known: {unknown_start(code)}"
+        if (place := view.queue) is None:
+            return f"no start is known: {unknown_start(None)}"
+        why = unknown_start(place.code, place.position, place.facts)
+        return f"no start is known: {why}"
     return f"it starts about {view.queue.estimated_start:%Y-%m-%d %H:%M} UTC"
 
 

@@ -88,10 +88,11 @@ def clone(
 ) -> Response:
     with app_state.database.read_jobs() as session:
         source = jobs.find(session, reference, among=grant.readable)
+    body = cloning.cloned(source, changes)
     submitted = submitting.submit(
         app_state.database,
         app_state.uploads,
-        cloning.cloned(source, changes),
+        body._replace(fingerprint=cloning.compared(reference, changes)),
         sender=grant.sender,
         rights=grant.caller.rights,
         service=app_state.limits,

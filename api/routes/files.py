@@ -27,7 +27,7 @@ from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.file_views import KeptFilesPage, KeptFileView, RemovedFiles
 from lockstep.storage.attempts import kept_files
 from lockstep.storage.attempts.kept_files import ListedFile
-from lockstep.storage.jobs import jobs
+from lockstep.storage.jobs import jobs, removal
 from lockstep.system.patterns import PatternError, Patterns
 
 
@@ -143,6 +143,7 @@ def delete_files(
     job = grant.find_job(app_state, reference)
     with changes.of(app_state.database, grant.sender, Action.JOB_FILES_DELETE) as change:
         found = _selected(kept_files.of_job(change.session, job.id), patterns)
+        removal.check_heirs(change.session, job.id, job.name, among=grant.readable)
         freed = kept_files.remove(change.session, job.id, found, actor=grant.sender.actor)
         change.of(job.id, job.project, name=job.name, files=len(found))
     try:

@@ -101,7 +101,10 @@ def _values(
     "/queue",
     operation_id="listQueue",
     summary="List queued jobs in scheduling order",
-    description=f"The first {limits.PAGE_SIZE_MAX}.",
+    description=(
+        f"In pages of {limits.PAGE_SIZE_MAX}. Jobs that start between two pages move the others "
+        "forward."
+    ),
     response_model=Page[JobView],
     responses=conditional.documented(),
 )
@@ -110,15 +113,22 @@ def queue(
     app_state: AppStateDep,
     grant: Reads,
     project: Annotated[ProjectPattern, Query()] = None,
+    cursor: Annotated[
+        int, Query(ge=0, le=2**31 - 1, description="`next_cursor` of the page before.")
+    ] = 0,
 ) -> Response:
     limit, among = limits.PAGE_SIZE_MAX, grant.readable
     with app_state.database.look_jobs() as look:
-        marks = listing.queued_marks(look, among=among, limit=limit, project=project)
+        # One more shows whether there is another page.
+        marks = listing.queued_marks(
+            look, among=among, limit=limit + 1, skip=cursor, project=project
+        )
+    after = str(cursor + limit) if len(marks) > limit else None
 
     def body(jobs: list[JobView]) -> str:
-        return Page[JobView](items=jobs).model_dump_json()
+        return Page[JobView](items=jobs, next_cursor=after).model_dump_json()
 
-    return _answer(app_state, request, among, marks, body=body)
+    return _answer(app_state, request, among, marks[:limit], after, body=body)
 
 
 def _answer(

@@ -5,11 +5,13 @@ Not here: the choice of the reason (``domain.scheduling.decide``).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from lockstep.domain.kinds.offers import named
+from lockstep.domain.scheduling import forecast
 from lockstep.domain.scheduling.state import WaitCode, WaitReason
 
 Facts = Mapping[str, Any]
@@ -144,11 +146,23 @@ _SENTENCES: Final[Mapping[WaitCode, Callable[[Facts], str]]] = {
 }
 
 
-def unknown_start(code: WaitCode | None) -> str:
-    """Return why the start of a job is not known, as one sentence."""
-    return _UNKNOWN.get(code, "a job before it, or one that runs, has no time limit and no speed")
+def unknown_start(code: WaitCode | None, place: int = 0, facts: Facts | None = None) -> str:
+    """Return why the start of a job at a place of the queue is not known, as one sentence."""
+    facts = facts or {}
+    if code is WaitCode.LIMIT and facts.get("needs", 0) > facts.get("gpus_max", math.inf):
+        return (
+            f"it can never start: it needs {facts['needs']} devices, and the limit is "
+            f"{facts['gpus_max']}; raise the limit, or submit the job with fewer devices"
+        )
+    if code not in _UNKNOWN and place > forecast.JOBS_MAX:
+        return f"starts are predicted for the first {forecast.JOBS_MAX} jobs of the queue"
+    return _UNKNOWN.get(code, _NOT_PREDICTED)
 
 
+_NOT_PREDICTED: Final = (
+    "a job before it, or one that runs, has no time limit and no speed, or it is after the "
+    f"{forecast.JOBS_MAX} jobs and {forecast.MOMENTS_MAX} times of a prediction"
+)
 _NODE: Final = "it starts once such a node is ready"
 _UNKNOWN: Final[Mapping[WaitCode | None, str]] = {
     None: "the scheduler has not processed it yet",

@@ -21,7 +21,8 @@ class Account:
     def accept_invitation(self, code: str, password: str) -> SignedIn:
         """Set the password with an invitation code, and start a session."""
         body = {"code": code, "password": password}
-        return self.transport.post("/v1/invitation", SignedIn, body)
+        look = "sign in with the new password: lockstep login"
+        return self.transport.post("/v1/invitation", SignedIn, body, once=look)
 
     def create_sign_in_code(self) -> SignInCode:
         """Make a code that starts one session within a minute, with the rights of this client."""
@@ -29,7 +30,8 @@ class Account:
 
     def sign_in_with_code(self, code: str) -> SignedIn:
         """Start a session with a code. Its token is for another client."""
-        return self.transport.post("/v1/session/code", SignedIn, {"code": code})
+        look = "a code works once: make another one"
+        return self.transport.post("/v1/session/code", SignedIn, {"code": code}, once=look)
 
     def sign_out(self) -> None:
         """End the session whose token this client sends."""
@@ -50,4 +52,5 @@ class Account:
     def change_password(self, old: str, new: str) -> None:
         """Replace the own password. All other sessions end."""
         body = {"old": old, "new": new}
-        self.transport.send("POST", "/v1/session/password", headers={}, json=body)
+        look = "sign in with the new password: lockstep login"
+        self.transport.send("POST", "/v1/session/password", headers={}, json=body, once=look)

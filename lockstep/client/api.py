@@ -16,6 +16,7 @@ Not here: retries and errors (``client.transport``), where address and token com
 
 from __future__ import annotations
 
+import math
 import sys
 import tempfile
 import time
@@ -27,9 +28,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from urllib.parse import quote
 
 from lockstep.client.account import Account
-from lockstep.client.errors import NotFoundError, RefusedError, TimedOutError
+from lockstep.client.errors import NotFoundError, RefusedError, TimedOutError, UsageError
 from lockstep.client.job_files import FilesMethods
 from lockstep.client.people import PeopleMethods
+from lockstep.client.references import job_id, job_path
 from lockstep.client.transport import Params, Transport
 from lockstep.client.waiting import WaitingMethods
 from lockstep.domain import limits
@@ -49,7 +51,6 @@ from lockstep.domain.views import (
     NodeView,
     Page,
     PlanView,
-    Problem,
     UploadView,
 )
 
@@ -143,8 +144,9 @@ class Client(Account, FilesMethods, PeopleMethods, WaitingMethods):
             As for :meth:`submit`.
         """
         headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
+        reference = job_id(self.transport, reference)
         return self.transport.post(
-            _job(reference, "/clone"), JobView, {"set": dict(changes or {})}, headers=headers
+            job_path(reference, "/clone"), JobView, {"set": dict(changes or {})}, headers=headers
         )
 
     def upload(self, folder: str | Path) -> UploadView:
@@ -227,15 +229,16 @@ class Client(Account, FilesMethods, PeopleMethods, WaitingMethods):
 
     def job(self, reference: str) -> JobView:
         """One job. Asking again costs the server little while nothing has changed."""
-        return self.transport.get(_job(reference), JobView)
+        return self.transport.get(job_path(reference), JobView)
 
     def cancel(self, reference: str, *, now: bool = False) -> JobView:
         """Ask for a job's end. Asking again for one that is cancelled answers with that job.
 
         ``now`` kills its processes without a checkpoint.
         """
+        reference = job_id(self.transport, reference)
         try:
-            return self.transport.post(_job(reference, "/cancel"), JobView, params=_now(now))
+            return self.transport.post(job_path(reference, "/cancel"), JobView, params=_now(now))
         except RefusedError as refused:
             if refused.problem.code == ErrorCode.CONFLICT:
                 job = self.job(reference)
@@ -248,19 +251,22 @@ class Client(Account, FilesMethods, PeopleMethods, WaitingMethods):
 
         ``now`` kills its processes without a checkpoint.
         """
-        return self.transport.post(_job(reference, "/pause"), JobView, params=_now(now))
+        reference = job_id(self.transport, reference)
+        return self.transport.post(job_path(reference, "/pause"), JobView, params=_now(now))
 
     def resume(self, reference: str) -> JobView:
         """Queue a paused job again."""
-        return self.transport.post(_job(reference, "/resume"), JobView)
+        reference = job_id(self.transport, reference)
+        return self.transport.post(job_path(reference, "/resume"), JobView)
 
     def requeue(self, reference: str, *, avoid: Sequence[str] = (), now: bool = False) -> JobView:
         """Stop a job and queue it again; it tries the nodes ``avoid`` last.
 
         ``now`` kills its processes without a checkpoint.
         """
+        reference = job_id(self.transport, reference)
         params = [*_now(now), *(("avoid", node) for node in avoid)]
-        return self.transport.post(_job(reference, "/requeue"), JobView, params=params)
+        return self.transport.post(job_path(reference, "/requeue"), JobView, params=params)
 
     def mark(
         self,
@@ -276,17 +282,19 @@ class Client(Account, FilesMethods, PeopleMethods, WaitingMethods):
         What is not given stays. None as the value removes a label, and an empty text the note. A
         job that has ended keeps its priority.
         """
+        reference = job_id(self.transport, reference)
         given = {"labels": labels, "note": note, "starred": starred, "priority": priority}
         body = {name: value for name, value in given.items() if value is not None}
-        return self.transport.change("PATCH", _job(reference), JobView, body)
+        return self.transport.change("PATCH", job_path(reference), JobView, body)
 
-    def delete(self, job_id: str) -> None:
+    def delete(self, reference: str) -> None:
         """Delete a job that has ended, with everything it left behind.
 
         One that is no more counts as deleted.
         """
         try:
-            self.transport.send("DELETE", _job(job_id), headers={})
+            path = job_path(job_id(self.transport, reference))
+            self.transport.send("DELETE", path, headers={})
         except RefusedError as refused:
             if refused.problem.code != ErrorCode.NOT_FOUND:
                 raise
@@ -313,7 +321,11 @@ class Client(Account, FilesMethods, PeopleMethods, WaitingMethods):
         ------
         TimedOutError
             If the job has not ended in time. It goes on.
+        UsageError
+            If the limit is nan.
         """
+        if timeout_seconds is not None and math.isnan(timeout_seconds):
+            raise UsageError("wait: expected a number of seconds, got nan")
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         job = self.job(reference)
         # A name or `last` may mean another job by the next look.
@@ -359,11 +371,11 @@ class Client(Account, FilesMethods, PeopleMethods, WaitingMethods):
             attempts=attempts,
             since=since,
         )
-        return self.transport.get(_job(reference, "/metrics"), MetricsView, params)
+        return self.transport.get(job_path(reference, "/metrics"), MetricsView, params)
 
     def series(self, reference: str) -> JobSeriesSummary:
         """Return the metadata and the figures of each series of a job."""
-        return self.transport.get(_job(reference, "/series"), JobSeriesSummary)
+        return self.transport.get(job_path(reference, "/series"), JobSeriesSummary)
 
     def log_page(
         self,
@@ -388,7 +400,7 @@ class Client(Account, FilesMethods, PeopleMethods, WaitingMethods):
             attempt=attempt, cursor=cursor, before=before, rank=rank, stream=stream, search=search
         )
         params += _given(since=since, until=until, tail=tail, limit=limit)
-        return self.transport.get(_job(reference, "/logs"), LogPage, params)
+        return self.transport.get(job_path(reference, "/logs"), LogPage, params)
 
     def logs(
         self,
@@ -434,7 +446,7 @@ class Client(Account, FilesMethods, PeopleMethods, WaitingMethods):
         chosen = _given(
             attempt=attempt, rank=rank, stream=stream, search=search, since=since, until=until
         )
-        path, full_page = _job(reference, "/logs"), _given(limit=limits.LOG_PAGE_LINES_MAX)
+        path, full_page = job_path(reference, "/logs"), _given(limit=limits.LOG_PAGE_LINES_MAX)
         place = _given(tail=tail)
         streams = True
         while True:
@@ -459,7 +471,7 @@ class Client(Account, FilesMethods, PeopleMethods, WaitingMethods):
 
     def events(self, reference: str, *, tail: int | None = None) -> Iterator[EventView]:
         """Everything that happened to a job, or the last ``tail`` events, oldest first."""
-        path = _job(reference, "/events")
+        path = job_path(reference, "/events")
         if tail is None:
             yield from self._pages(path, Page[EventView])
             return
@@ -469,7 +481,7 @@ class Client(Account, FilesMethods, PeopleMethods, WaitingMethods):
 
     def checkpoints(self, reference: str) -> list[CheckpointView]:
         """A job's checkpoints, newest first."""
-        return list(self._pages(_job(reference, "/checkpoints"), Page[CheckpointView]))
+        return list(self._pages(job_path(reference, "/checkpoints"), Page[CheckpointView]))
 
     def checkpoint(
         self,
@@ -483,7 +495,7 @@ class Client(Account, FilesMethods, PeopleMethods, WaitingMethods):
         Of a step, the newest, or the best by ``keep_best``.
         """
         return self.transport.get(
-            _job(reference, f"/checkpoints/{which}"), CheckpointDetail, _given(attempt=attempt)
+            job_path(reference, f"/checkpoints/{which}"), CheckpointDetail, _given(attempt=attempt)
         )
 
     def read_checkpoint_file(
@@ -497,7 +509,9 @@ class Client(Account, FilesMethods, PeopleMethods, WaitingMethods):
 
         Whether they are right is the caller's to check.
         """
-        path = _job(reference, f"/checkpoints/{checkpoint.step}/files/{quote(file.name, safe='')}")
+        path = job_path(
+            reference, f"/checkpoints/{checkpoint.step}/files/{quote(file.name, safe='')}"
+        )
         params = _given(attempt=checkpoint.attempt)
         self.transport.download(path, take, params=params, size=file.bytes, tag=f'"{file.sha256}"')
 
@@ -519,8 +533,12 @@ class Client(Account, FilesMethods, PeopleMethods, WaitingMethods):
         return self.transport.post(f"/v1/nodes/{quote(node, safe='')}/resume", NodeView)
 
     def queue(self, *, project: str | None = None) -> Iterator[JobView]:
-        """Jobs that wait, in the order in which they will be placed."""
-        yield from self._pages("/v1/queue", Page[JobView], _given(project=project))
+        """All jobs that wait, each once, in the order in which they will be placed."""
+        seen: set[str] = set()
+        for job in self._pages("/v1/queue", Page[JobView], _given(project=project)):
+            if job.id not in seen:
+                seen.add(job.id)
+                yield job
 
     def audit(
         self,
@@ -543,13 +561,6 @@ class Client(Account, FilesMethods, PeopleMethods, WaitingMethods):
             if page.next_cursor is None:
                 return
             cursor = page.next_cursor
-
-
-def _job(reference: str, rest: str = "") -> str:
-    if reference == "plan":  # /v1/jobs/plan is another address, and no job can have this name
-        detail = f"there is no job {reference!r}"
-        raise NotFoundError(Problem(title="Not found", status=404, detail=detail, code="not_found"))
-    return f"/v1/jobs/{quote(reference, safe='')}{rest}"
 
 
 def _now(now: bool) -> list[tuple[str, str]]:

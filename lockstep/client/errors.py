@@ -65,6 +65,10 @@ class UnreachableError(ClientError):
     exit_code = ExitCode.UNREACHABLE
 
 
+class UncertainError(UnreachableError):
+    """A request that must not be sent twice got no answer and may have been carried out."""
+
+
 class ChangedError(UnreachableError):
     """Another file is at the address than the requested one."""
 

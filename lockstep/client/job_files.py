@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from urllib.parse import quote
 
+from lockstep.client.references import job_id
 from lockstep.client.transport import Transport
 from lockstep.domain import limits
 from lockstep.domain.file_views import KeptFilesPage, KeptFileView, RemovedFiles
@@ -56,6 +57,7 @@ class FilesMethods:
     def delete_files(self, reference: str, match: Sequence[str]) -> RemovedFiles:
         """Delete the matching files of a job that is not running."""
         params = _matching(match)
+        reference = job_id(self.transport, reference)
         return self.transport.change("DELETE", _files(reference), RemovedFiles, params=params)
 
 

@@ -5,7 +5,7 @@ Not here: jobs and nodes (``client.api``), requests and retries (``client.transp
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote
 
 from lockstep.client.transport import Transport
@@ -19,6 +19,10 @@ from lockstep.domain.people_views import (
 )
 from lockstep.domain.views import Page
 
+_USERS: Final = "look with: lockstep user ls"
+_TOKENS: Final = "look with: lockstep token ls, and revoke one whose secret is lost"
+_PROJECTS: Final = "look with: lockstep project ls"
+
 
 class PeopleMethods:
     """Methods about people, projects and tokens. Fields are those of ``domain.people_views``."""
@@ -31,7 +35,7 @@ class PeopleMethods:
 
     def add_user(self, name: str, **fields: Any) -> UserView:
         """Add a person, or with ``service=True`` a program."""
-        return self.transport.post("/v1/users", UserView, {"name": name, **fields})
+        return self.transport.post("/v1/users", UserView, {"name": name, **fields}, once=_USERS)
 
     def change_user(self, name: str, **changes: Any) -> UserView:
         """Change the title or role of a person, or deactivate one with ``active=False``."""
@@ -39,7 +43,9 @@ class PeopleMethods:
 
     def invite_user(self, name: str) -> InvitationView:
         """Give a person a new invitation code, which is only in this answer."""
-        return self.transport.post(f"/v1/users/{_in_path(name)}/invite", InvitationView)
+        path = f"/v1/users/{_in_path(name)}/invite"
+        look = "invite again: a new code replaces the former one"
+        return self.transport.post(path, InvitationView, once=look)
 
     def tokens(self, owner: str | None = None) -> list[TokenView]:
         """The own tokens, newest first; of another owner for an admin of the service."""
@@ -48,12 +54,14 @@ class PeopleMethods:
 
     def create_token(self, name: str, **fields: Any) -> TokenSecretView:
         """Make a token. Its secret is only in this answer."""
-        return self.transport.post("/v1/tokens", TokenSecretView, {"name": name, **fields})
+        body = {"name": name, **fields}
+        return self.transport.post("/v1/tokens", TokenSecretView, body, once=_TOKENS)
 
     def rotate_token(self, token_id: str, *, overlap_hours: int) -> TokenSecretView:
         """Give a token a new secret; the old one stays valid for some hours."""
         path = f"/v1/tokens/{_in_path(token_id)}/rotate"
-        return self.transport.post(path, TokenSecretView, {"overlap_hours": overlap_hours})
+        body = {"overlap_hours": overlap_hours}
+        return self.transport.post(path, TokenSecretView, body, once=_TOKENS)
 
     def revoke_token(self, token_id: str) -> TokenView:
         """Revoke a token."""
@@ -69,7 +77,8 @@ class PeopleMethods:
 
     def add_project(self, name: str, **fields: Any) -> ProjectView:
         """Make a project."""
-        return self.transport.post("/v1/projects", ProjectView, {"name": name, **fields})
+        body = {"name": name, **fields}
+        return self.transport.post("/v1/projects", ProjectView, body, once=_PROJECTS)
 
     def change_project(self, name: str, **changes: Any) -> ProjectView:
         """Change a project; ``archived`` archives or restores it."""

@@ -1,9 +1,10 @@
 """HTTP transport: authentication, retries, errors as exceptions, conditional polling.
 
-Retried are refused and reset connections, timeouts, and the answers 429, 502, 503 and 504. Every
-request is safe to repeat: reads, uploads named by their digest, a cancel, and submits with an
-``Idempotency-Key``. Retries are bounded in time, back off with jitter, honour ``Retry-After``, and
-are reported.
+Retried are refused and reset connections, timeouts, and the answers 429, 502, 503 and 504, of
+requests that are safe to repeat: reads, uploads named by their digest, changes of a job by its id,
+and submits with an ``Idempotency-Key``. The others, such as a new token, have ``once``: they are
+sent again only if they cannot have been carried out. Retries are bounded in time, back off with
+jitter, honour ``Retry-After``, and are reported.
 
 Not here: the requests (``client.api``).
 """
@@ -23,7 +24,13 @@ from pydantic import BaseModel, ValidationError
 
 from lockstep.client import silence
 from lockstep.client.answers import CachedResponse, no_address, problem_of, refused, why_of
-from lockstep.client.errors import ChangedError, UnreachableError, UsageError, refusal
+from lockstep.client.errors import (
+    ChangedError,
+    UncertainError,
+    UnreachableError,
+    UsageError,
+    refusal,
+)
 from lockstep.client.expiry import ExpiryWarning
 from lockstep.client.tls import tls_error, verification
 
@@ -32,6 +39,9 @@ V = TypeVar("V", bound=BaseModel)
 Params = Sequence[tuple[str, str]]
 
 RETRIED_STATUS: Final = frozenset({429, 502, 503, 504})
+NOT_CARRIED_OUT: Final = frozenset({429, 503})
+"""Answers of a server that did nothing."""
+NOT_SENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 FIRST_DELAY_SECONDS: Final = 0.25
 DELAY_SECONDS_MAX: Final = 8.0
 RETRY_AFTER_SECONDS_MAX: Final = 60.0
@@ -169,9 +179,15 @@ class Transport:
         document: object = None,
         headers: Mapping[str, str] | None = None,
         params: Params = (),
+        *,
+        once: str = "",
     ) -> V:
-        """Send a JSON document, or nothing, and read the answer as ``view``."""
-        sent = self.send("POST", path, params=params, headers=headers or {}, json=document)
+        """Send a JSON document, or nothing, and read the answer as ``view``.
+
+        ``once`` is that of :meth:`send`.
+        """
+        headers = headers or {}
+        sent = self.send("POST", path, params=params, headers=headers, json=document, once=once)
         return self._read(sent, view)
 
     def change(
@@ -198,11 +214,17 @@ class Transport:
         headers: Mapping[str, str],
         json: object = None,
         body: Callable[[], dict[str, Any]] | None = None,
+        once: str = "",
     ) -> httpx2.Response:
         """One request with its retries.
 
+        ``once`` marks a request that must not be carried out twice, and is how to look whether it
+        was.
+
         Raises
         ------
+        UncertainError
+            If a request with ``once`` may have been carried out.
         UnreachableError
             If no answer came within the patience.
         RefusedError
@@ -225,7 +247,28 @@ class Transport:
                     method, path, params=list(params), headers=dict(headers), **opened
                 )
 
+        if once:
+            request = f"{method} {self.url}{path}"
+            return self._patiently(lambda: self._sent_once(attempt, request, once))
         return self._patiently(attempt)
+
+    def _sent_once(
+        self, attempt: Callable[[], httpx2.Response], request: str, look: str
+    ) -> httpx2.Response:
+        """The answer of one try; an error that says to look if it may have been carried out."""
+        try:
+            response = attempt()
+        except (*NOT_SENT, httpx2.UnsupportedProtocol, httpx2.LocalProtocolError):
+            raise
+        except httpx2.TransportError as error:
+            why = why_of(error)
+        else:
+            if response.status_code < 500 or response.status_code in NOT_CARRIED_OUT:
+                return response
+            why = f"it answered {response.status_code}"
+        raise UncertainError(
+            f"{request} may have been carried out, and is not sent again: {why}", next_step=look
+        )
 
     def events(self, path: str, *, params: Params = ()) -> Iterator[httpx2.ServerSentEvent]:
         """Server-sent events as they come, until the connection ends, for whatever reason.

@@ -259,10 +259,15 @@ def ahead(
 
 
 def queued_marks(
-    connection: Connection, *, among: Within, limit: int, project: str | None = None
+    connection: Connection,
+    *,
+    among: Within,
+    limit: int,
+    skip: int = 0,
+    project: str | None = None,
 ) -> list[PageMark]:
-    """Marks of the first queued jobs."""
-    statement = _queued(among, project).limit(limit).with_only_columns(*MARK)
+    """Marks of queued jobs in their order, after the first ``skip``."""
+    statement = _queued(among, project).limit(limit).offset(skip).with_only_columns(*MARK)
     return [PageMark(*row) for row in connection.execute(statement)]
 
 

@@ -105,13 +105,23 @@ def check(session: Session, job_id: str, *, among: Within) -> None:
             f"node {node} has not yet confirmed that it removed {job.name} ({job_id})",
             "Try again in a moment; a lost node confirms it when it is back.",
         )
+    check_heirs(session, job_id, job.name, among=among)
+
+
+def check_heirs(session: Session, job_id: str, name: str, *, among: Within) -> None:
+    """Raise if a job that has not ended begins with something of this one.
+
+    Raises
+    ------
+    LockstepError
+        ``CONFLICT``. It names no job outside of ``among``.
+    """
     heir = _heir(session, job_id)
     if heir is not None:
         named = f"{heir.name} ({heir.id})"
         starting = named if heir.project in among else "a job of another project"
         raise _conflict(
-            f"{starting} has not ended and starts from checkpoints or files of {job.name} "
-            f"({job_id})",
+            f"{starting} has not ended and starts from checkpoints or files of {name} ({job_id})",
             "Wait until it ends, or cancel it first.",
         )
 

@@ -80,6 +80,12 @@ def test_a_repeat_with_the_same_key_gives_the_same_clone(api: Api) -> None:
     assert api.rows()["jobs"] == 2
 
 
+def test_a_key_is_not_shared_by_clones_of_two_jobs(api: Api) -> None:
+    first, second = api.job_id(), api.job_id()
+    assert _clone(api, first, {}, **{"Idempotency-Key": "k"}).status_code == 201
+    problem(_clone(api, second, {}, **{"Idempotency-Key": "k"}), 409, "conflict")
+
+
 def test_the_code_archive_is_used_again(api: Api) -> None:
     archive = code()
     api.http.put(
@@ -159,6 +165,15 @@ def test_a_job_continues_one_that_has_ended(api: Api) -> None:
     refused = problem(api.http.delete(f"/v1/jobs/{first}"), 409, "conflict")["detail"]
     assert refused.startswith(f"first ({made['id']}) has not ended and starts from")
     assert api.http.get(f"/v1/jobs/{first}").json()["state"] == "cancelled"
+
+
+def test_a_clone_continues_the_job_of_its_source(api: Api) -> None:
+    first = api.job_id({**TRAIN, "name": "first"})
+    api.http.post(f"/v1/jobs/{first}/cancel")
+    heir = api.job_id({**TRAIN, "continues": "first"})
+    api.http.post(f"/v1/jobs/{api.job_id({**TRAIN, 'name': 'first'})}/cancel")
+    made = _clone(api, heir, {}).json()["id"]
+    assert scenes.job_of(api.database, made).spec["continues"] == first
 
 
 def test_the_first_attempt_resumes_from_the_former_job(api: Api) -> None:

@@ -100,6 +100,10 @@ def test_deleted_files_leave_the_list_and_the_store(api: Api, claim: Claim) -> N
     assert refused["next_step"] == "delete them once it has ended or is paused"
     scenes.end(api.database, claim, Reason.SUCCEEDED)
     problem(api.http.delete(address), 422, "invalid")
+    heir = scenes.submit(api.database, continues=claim.job_id)
+    held = problem(api.http.delete(address, params={"match": "*.pt"}), 409, "conflict")
+    assert f"({heir}) has not ended and starts from" in held["detail"]
+    api.http.post(f"/v1/jobs/{heir}/cancel")
     answer = api.http.delete(address, params={"match": ["*.pt", "logs/"]})
     assert answer.json() == {"files": 4, "bytes": 4 * len(PAGE)}
     found = api.http.get(address).json()

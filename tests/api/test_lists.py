@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from lockstep.domain import limits
 from lockstep.domain.life.outcomes import Reason
 from lockstep.storage.jobs import listing
 from tests.api.conftest import SCRIPT, TRAIN, Api, problem
@@ -116,3 +117,12 @@ def test_a_bad_token_is_refused_by_name(
 def test_each_bad_token_is_refused(api: Api) -> None:
     found = problem(api.http.get("/v1/jobs?filter=gpu>4 ok owners:a"), 422, "invalid")
     assert [error["value"] for error in found["errors"]] == ["gpu>4", "owners:a"]
+
+
+def test_the_queue_goes_on_after_a_page(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "PAGE_SIZE_MAX", 2)
+    made = [api.job_id() for _ in range(3)]
+    first = api.http.get("/v1/queue").json()
+    last = api.http.get("/v1/queue", params={"cursor": first["next_cursor"]}).json()
+    assert [job["id"] for page in (first, last) for job in page["items"]] == made
+    assert (len(first["items"]), last["next_cursor"]) == (2, None)

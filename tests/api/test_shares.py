@@ -90,6 +90,24 @@ def test_why_says_why_no_start_is_known(api: Api, code: str, words: str) -> None
     assert found["start"] == f"no start is known: {words}"
 
 
+@pytest.mark.parametrize(
+    ("place", "code", "facts", "words"),
+    [
+        (201, "behind", {"job": None}, "starts are predicted for the first 200 jobs"),
+        (199, "behind", {"job": None}, "after the 200 jobs and 100 times of a prediction"),
+        (1, "limit", {"needs": 8, "gpus_max": 4}, "it can never start: it needs 8 devices"),
+        (1, "limit", {"needs": 4, "gpus_max": 4}, "enough of those devices are given back"),
+    ],
+)
+def test_a_bound_is_named_as_the_reason(
+    api: Api, place: int, code: str, facts: dict[str, Any], words: str
+) -> None:
+    job = api.job_id()
+    with api.database.jobs() as session:
+        set_waiting(session, {job: Waiting(place, "waits", code, facts)})
+    assert words in api.http.get(f"/v1/jobs/{job}/why").json()["start"]
+
+
 def test_the_start_of_a_hold_is_the_one_that_its_reason_names(api: Api) -> None:
     job = api.job_id()
     facts = {"starts_at": 4_070_908_800, "is_sure": True, "nodes": ["n"], "needs": 2, "type": "cpu"}

@@ -233,9 +233,10 @@ def test_a_node_is_drained_and_resumed_by_name(
 
 def test_a_priority_is_given_to_each_job(lockstep: CommandLine, server: ReplayServer) -> None:
     for reference in ("a", "b"):
-        server.on("PATCH", f"/v1/jobs/{reference}", examples.job())
+        server.on("GET", f"/v1/jobs/{reference}", examples.job())
+    server.on("PATCH", JOB, examples.job())
     assert lockstep("priority", "80", "a", "b").code == 0
-    assert [asked.json() for asked in server.asked] == [{"priority": 80}] * 2
+    assert [asked.json() for asked in server.requests("PATCH", JOB)] == [{"priority": 80}] * 2
 
 
 @pytest.mark.parametrize(
@@ -257,9 +258,16 @@ def test_wait_ends_with_124_when_time_is_up(lockstep: CommandLine, server: Repla
     assert "the job continues" in said.err
 
 
+def test_a_wait_refuses_a_limit_that_is_no_number(lockstep: CommandLine) -> None:
+    said = lockstep("wait", "tiny", "--timeout", "nan")
+    assert (said.code, "got nan" in said.err) == (2, True)
+
+
 def test_cancel_names_every_job_and_its_state(lockstep: CommandLine, server: ReplayServer) -> None:
-    server.on("POST", "/v1/jobs/a/cancel", examples.job(JobState.CANCELLED))
-    server.on("POST", "/v1/jobs/b/cancel", examples.job(JobState.RUNNING, intent="cancel"))
+    running = examples.job(JobState.RUNNING, intent="cancel")
+    for name in "ab":
+        server.on("GET", f"/v1/jobs/{name}", examples.job())
+    server.on("POST", f"{JOB}/cancel", examples.job(JobState.CANCELLED), running)
     said = lockstep("cancel", "a", "b")
     assert said.code == 0
     assert [line.split("  ")[-1] for line in said.out.splitlines()] == [
@@ -269,7 +277,8 @@ def test_cancel_names_every_job_and_its_state(lockstep: CommandLine, server: Rep
 
 
 def test_cancel_can_wait_until_nothing_runs(lockstep: CommandLine, server: ReplayServer) -> None:
-    server.on("POST", "/v1/jobs/a/cancel", examples.job(JobState.RUNNING, intent="cancel"))
+    server.on("GET", "/v1/jobs/a", examples.job())
+    server.on("POST", f"{JOB}/cancel", examples.job(JobState.RUNNING, intent="cancel"))
     server.on(
         "GET",
         JOB,

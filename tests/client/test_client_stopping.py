@@ -11,11 +11,13 @@ from tests.client.terminal import CommandLine
 def test_an_ended_job_does_not_keep_the_others_running(
     lockstep: CommandLine, server: ReplayServer
 ) -> None:
+    ids = {name: f"{examples.ID[:-1]}{name}" for name in "abc"}
     for name in "ac":
-        server.on("POST", f"/v1/jobs/{name}/cancel", problem(409, "conflict", f"{name} has ended"))
-        server.on("GET", f"/v1/jobs/{name}", examples.succeeded())
-    server.on("POST", "/v1/jobs/b/cancel", examples.job(JobState.CANCELLED))
-    said = lockstep("cancel", "a", "b", "c")
+        refused = problem(409, "conflict", f"{name} has ended")
+        server.on("POST", f"/v1/jobs/{ids[name]}/cancel", refused)
+        server.on("GET", f"/v1/jobs/{ids[name]}", examples.succeeded())
+    server.on("POST", f"/v1/jobs/{ids['b']}/cancel", examples.job(JobState.CANCELLED))
+    said = lockstep("cancel", *ids.values())
     assert (said.code, said.out.split("  ")[-1]) == (1, "cancelled\n")
     assert [line for line in said.err.splitlines() if "ended" in line] == [
         "a has ended",

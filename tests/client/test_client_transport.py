@@ -20,6 +20,7 @@ from lockstep.client.errors import (
     NotFoundError,
     RefusedError,
     UnavailableError,
+    UncertainError,
     UnreachableError,
 )
 from lockstep.client.transport import Transport
@@ -325,16 +326,18 @@ def test_cancelling_twice_is_one_cancel(client: Client, server: ReplayServer) ->
     """The answer to the first request may be lost. The second must not appear as a failure."""
     from lockstep.domain.life.lifecycle import JobState
 
-    server.on("POST", "/v1/jobs/last/cancel", RESET, problem(409, "conflict", "it is cancelled"))
-    server.on("GET", "/v1/jobs/last", examples.job(JobState.CANCELLED))
-    assert client.cancel("last").state is JobState.CANCELLED
+    path = f"/v1/jobs/{examples.ID}"
+    server.on("POST", f"{path}/cancel", RESET, problem(409, "conflict", "it is cancelled"))
+    server.on("GET", path, examples.job(JobState.CANCELLED))
+    assert client.cancel(examples.ID).state is JobState.CANCELLED
 
 
 def test_cancelling_a_job_that_succeeded_is_refused(client: Client, server: ReplayServer) -> None:
-    server.on("POST", "/v1/jobs/last/cancel", problem(409, "conflict", "it has ended"))
-    server.on("GET", "/v1/jobs/last", examples.succeeded())
+    path = f"/v1/jobs/{examples.ID}"
+    server.on("POST", f"{path}/cancel", problem(409, "conflict", "it has ended"))
+    server.on("GET", path, examples.succeeded())
     with pytest.raises(RefusedError, match="it has ended"):
-        client.cancel("last")
+        client.cancel(examples.ID)
 
 
 def test_a_reference_cannot_change_other_parts_of_the_address(
@@ -478,3 +481,23 @@ def test_the_last_events_are_read_backwards_and_returned_in_order(
     server.on("GET", "/v1/jobs/x/events", page(items=[third, second, first]))
     assert [event.id for event in client.events("x", tail=9)] == [1, 2, 3]
     assert [event.id for event in client.events("x", tail=1)] == [3]
+
+
+def test_a_repeated_change_is_of_the_job_that_was_meant(
+    client: Client, server: ReplayServer
+) -> None:
+    server.on("GET", "/v1/jobs/last", examples.job())
+    server.on("POST", f"/v1/jobs/{examples.ID}/cancel", RESET, examples.job())
+    assert client.cancel("last", now=True).id == examples.ID
+    assert [each.path for each in server.asked].count("/v1/jobs/last") == 1
+
+
+@pytest.mark.parametrize("answer", [RESET, problem(502, "", "a proxy"), problem(500, "", "no")])
+def test_a_token_that_may_exist_is_not_made_again(
+    client: Client, server: ReplayServer, answer: Answer
+) -> None:
+    server.on("POST", "/v1/tokens", answer)
+    with pytest.raises(UncertainError, match="may have been carried out") as failed:
+        client.create_token("ci")
+    assert "lockstep token ls" in failed.value.next_step
+    assert len(server.asked) == 1

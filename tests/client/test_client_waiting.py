@@ -38,7 +38,9 @@ WHY = WhyView(
 
 def test_the_queue_is_in_its_order(lockstep: CommandLine, server: ReplayServer) -> None:
     waiting = examples.job(JobState.QUEUED, queue=PLACE)
-    unseen = examples.job(JobState.QUEUED, name="new", queue=None, reason="not processed yet")
+    unseen = examples.job(
+        JobState.QUEUED, id="other-id", name="new", queue=None, reason="not processed yet"
+    )
     server.on("GET", "/v1/queue", Page[JobView](items=[waiting, unseen]))
     heading, first, second = lockstep("queue", "--project", "nlp").out.splitlines()
     assert heading.split()[:3] == ["PLACE", "ID", "NAME"]
@@ -46,7 +48,7 @@ def test_the_queue_is_in_its_order(lockstep: CommandLine, server: ReplayServer) 
     assert first.endswith("waits for a free device")
     assert (second.split()[0], second.endswith("not processed yet")) == ("-", True)
     assert server.asked[-1].query["project"] == ["nlp"]
-    assert lockstep("queue", "-o", "name").out == f"{examples.ID}\n" * 2
+    assert lockstep("queue", "-o", "name").out == f"{examples.ID}\nother-id\n"
     server.on("GET", "/v1/queue", Page[JobView](items=[]))
     assert "no job waits" in lockstep("queue").err
 

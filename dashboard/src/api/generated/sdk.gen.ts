@@ -43,7 +43,7 @@ export const submitJob = <ThrowOnError extends boolean = false>(options: Options
 /**
  * List queued jobs in scheduling order
  *
- * The first 500.
+ * In pages of 500. Jobs that start between two pages move the others forward.
  */
 export const listQueue = <ThrowOnError extends boolean = false>(options?: Options<ListQueueData, ThrowOnError>): RequestResult<ListQueueResponses, ListQueueErrors, ThrowOnError> => (options?.client ?? client).get<ListQueueResponses, ListQueueErrors, ThrowOnError>({
     security: [{ scheme: 'bearer', type: 'http' }],

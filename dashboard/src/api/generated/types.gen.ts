@@ -4769,6 +4769,12 @@ export type ListQueueData = {
          * The project, or a pattern: `*` stands for any text, in any case.
          */
         project?: string | null;
+        /**
+         * Cursor
+         *
+         * `next_cursor` of the page before.
+         */
+        cursor?: number;
     };
     url: '/v1/queue';
 };

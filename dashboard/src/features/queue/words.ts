@@ -1,7 +1,7 @@
 /** What the queue says about itself. Pure; the tests are beside it. */
 import type { JobView } from "@/api/generated";
 
-/** The service's list ends here; `listQueue` says so. */
+/** The first page of `listQueue` ends here. */
 export const QUEUE_MAX = 500;
 
 export function queueSentence(count: number): string {
