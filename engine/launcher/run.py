@@ -155,6 +155,8 @@ class _Attempt:
         try:
             self._watch.start()
             self._start_and_wait(launcher)
+            if self._assignment.spec.kind == "script":
+                self._watch.let_programs_end()
         except Exception as error:  # noqa: BLE001 - the agent needs a result after any error
             _print_trace()
             failed = self._not_started(error)

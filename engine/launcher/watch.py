@@ -186,6 +186,20 @@ class GangWatch(threading.Thread):
         self.poll()
         return self.facts.cause is not None
 
+    def let_programs_end(self) -> None:
+        """Wait within the grace of a stop for what a rank's first process has left in its group.
+
+        It has got the signal, too: a shell ends at once, and its program saves meanwhile.
+        """
+        self.poll()
+        groups = {process.pid for process in self._processes.values()}
+        while self.facts.cause == "stop" and self._killed_at is None:
+            left = processes.living_descendants(os.getpid())
+            if groups.isdisjoint(map(processes.group_of, left)):
+                return
+            time.sleep(self._bounds.watch_seconds)
+        self.facts.grace_over |= self.facts.cause == "stop" and not self.facts.left_behind
+
     def finish(self) -> Facts:
         """Record the last exits and stop watching. Called once the ranks have ended."""
         self._over.set()

@@ -6,7 +6,7 @@ and submits with an ``Idempotency-Key``. The others, such as a new token, have `
 sent again only if they cannot have been carried out. Retries are bounded in time, back off with
 jitter, honour ``Retry-After``, and are reported.
 
-Not here: the requests (``client.api``).
+Not here: the requests (``client.api``), which may be repeated and when (``client.retries``).
 """
 
 from __future__ import annotations
@@ -22,15 +22,9 @@ from typing import Any, Final, Self, TypeVar
 import httpx2
 from pydantic import BaseModel, ValidationError
 
-from lockstep.client import silence
+from lockstep.client import retries, silence
 from lockstep.client.answers import CachedResponse, no_address, problem_of, refused, why_of
-from lockstep.client.errors import (
-    ChangedError,
-    UncertainError,
-    UnreachableError,
-    UsageError,
-    refusal,
-)
+from lockstep.client.errors import ChangedError, UnreachableError, UsageError, refusal
 from lockstep.client.expiry import ExpiryWarning
 from lockstep.client.tls import tls_error, verification
 
@@ -38,14 +32,6 @@ V = TypeVar("V", bound=BaseModel)
 
 Params = Sequence[tuple[str, str]]
 
-RETRIED_STATUS: Final = frozenset({429, 502, 503, 504})
-NOT_CARRIED_OUT: Final = frozenset({429, 503})
-"""Answers of a server that did nothing."""
-NOT_SENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
-FIRST_DELAY_SECONDS: Final = 0.25
-DELAY_SECONDS_MAX: Final = 8.0
-RETRY_AFTER_SECONDS_MAX: Final = 60.0
-"""A server that asks for more patience than this is asked again anyway."""
 STREAM_TIMEOUT: Final = httpx2.Timeout(60.0, connect=5.0)
 """A stream without news shows a sign of life every 15 seconds."""
 EVENT_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -249,26 +235,8 @@ class Transport:
 
         if once:
             request = f"{method} {self.url}{path}"
-            return self._patiently(lambda: self._sent_once(attempt, request, once))
+            return self._patiently(lambda: retries.sent_once(attempt, request, look=once))
         return self._patiently(attempt)
-
-    def _sent_once(
-        self, attempt: Callable[[], httpx2.Response], request: str, look: str
-    ) -> httpx2.Response:
-        """The answer of one try; an error that says to look if it may have been carried out."""
-        try:
-            response = attempt()
-        except (*NOT_SENT, httpx2.UnsupportedProtocol, httpx2.LocalProtocolError):
-            raise
-        except httpx2.TransportError as error:
-            why = why_of(error)
-        else:
-            if response.status_code < 500 or response.status_code in NOT_CARRIED_OUT:
-                return response
-            why = f"it answered {response.status_code}"
-        raise UncertainError(
-            f"{request} may have been carried out, and is not sent again: {why}", next_step=look
-        )
 
     def events(self, path: str, *, params: Params = ()) -> Iterator[httpx2.ServerSentEvent]:
         """Server-sent events as they come, until the connection ends, for whatever reason.
@@ -390,11 +358,11 @@ class Transport:
                     raise wrong from None
                 why = why_of(error)
             else:
-                if response.status_code not in RETRIED_STATUS:
+                if response.status_code not in retries.RETRIED_STATUS:
                     break
                 busy = response.status_code == 429
                 why = "too many requests" if busy else f"it answered {response.status_code}"
-            delay = self._delay(tries, response)
+            delay = retries.delay(tries, response, self._draw)
             if self._clock() - started + delay > self.patience_seconds:
                 if response is not None:
                     break
@@ -416,17 +384,6 @@ class Transport:
     def _left(self, started: float) -> float:
         """Seconds of patience that are left."""
         return self.patience_seconds - (self._clock() - started)
-
-    def _delay(self, tries: int, response: httpx2.Response | None) -> float:
-        """Return the seconds before the next try.
-
-        The server's ``Retry-After``, or twice the last, with jitter.
-        """
-        asked = response.headers.get("Retry-After", "") if response is not None else ""
-        if asked.isdigit():
-            return min(float(asked), RETRY_AFTER_SECONDS_MAX)
-        longest = min(DELAY_SECONDS_MAX, FIRST_DELAY_SECONDS * 2.0 ** min(tries - 1, 30))
-        return longest * (0.5 + 0.5 * self._draw())
 
     def _read(self, response: httpx2.Response, view: type[V]) -> V:
         try:

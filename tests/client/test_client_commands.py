@@ -258,11 +258,6 @@ def test_wait_ends_with_124_when_time_is_up(lockstep: CommandLine, server: Repla
     assert "the job continues" in said.err
 
 
-def test_a_wait_refuses_a_limit_that_is_no_number(lockstep: CommandLine) -> None:
-    said = lockstep("wait", "tiny", "--timeout", "nan")
-    assert (said.code, "got nan" in said.err) == (2, True)
-
-
 def test_cancel_names_every_job_and_its_state(lockstep: CommandLine, server: ReplayServer) -> None:
     running = examples.job(JobState.RUNNING, intent="cancel")
     for name in "ab":
@@ -274,19 +269,6 @@ def test_cancel_names_every_job_and_its_state(lockstep: CommandLine, server: Rep
         "cancelled",
         "running (cancelling)",
     ]
-
-
-def test_cancel_can_wait_until_nothing_runs(lockstep: CommandLine, server: ReplayServer) -> None:
-    server.on("GET", "/v1/jobs/a", examples.job())
-    server.on("POST", f"{JOB}/cancel", examples.job(JobState.RUNNING, intent="cancel"))
-    server.on(
-        "GET",
-        JOB,
-        examples.job(JobState.RUNNING, intent="cancel"),
-        examples.job(JobState.CANCELLED),
-    )
-    said = lockstep("cancel", "a", "--wait")
-    assert (said.code, said.out.split("  ")[-1]) == (0, "cancelled\n")
 
 
 def test_events_are_listed_oldest_first(lockstep: CommandLine, server: ReplayServer) -> None:

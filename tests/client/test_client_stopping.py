@@ -23,3 +23,13 @@ def test_an_ended_job_does_not_keep_the_others_running(
         "a has ended",
         "lockstep: c has ended",
     ]
+
+
+def test_cancel_can_wait_until_nothing_runs(lockstep: CommandLine, server: ReplayServer) -> None:
+    job = f"/v1/jobs/{examples.ID}"
+    stopping = examples.job(JobState.RUNNING, intent="cancel")
+    server.on("GET", "/v1/jobs/a", examples.job())
+    server.on("POST", f"{job}/cancel", stopping)
+    server.on("GET", job, stopping, examples.job(JobState.CANCELLED))
+    said = lockstep("cancel", "a", "--wait")
+    assert (said.code, said.out.split("  ")[-1]) == (0, "cancelled\n")

@@ -20,7 +20,6 @@ from lockstep.client.errors import (
     NotFoundError,
     RefusedError,
     UnavailableError,
-    UncertainError,
     UnreachableError,
 )
 from lockstep.client.transport import Transport
@@ -481,23 +480,3 @@ def test_the_last_events_are_read_backwards_and_returned_in_order(
     server.on("GET", "/v1/jobs/x/events", page(items=[third, second, first]))
     assert [event.id for event in client.events("x", tail=9)] == [1, 2, 3]
     assert [event.id for event in client.events("x", tail=1)] == [3]
-
-
-def test_a_repeated_change_is_of_the_job_that_was_meant(
-    client: Client, server: ReplayServer
-) -> None:
-    server.on("GET", "/v1/jobs/last", examples.job())
-    server.on("POST", f"/v1/jobs/{examples.ID}/cancel", RESET, examples.job())
-    assert client.cancel("last", now=True).id == examples.ID
-    assert [each.path for each in server.asked].count("/v1/jobs/last") == 1
-
-
-@pytest.mark.parametrize("answer", [RESET, problem(502, "", "a proxy"), problem(500, "", "no")])
-def test_a_token_that_may_exist_is_not_made_again(
-    client: Client, server: ReplayServer, answer: Answer
-) -> None:
-    server.on("POST", "/v1/tokens", answer)
-    with pytest.raises(UncertainError, match="may have been carried out") as failed:
-        client.create_token("ci")
-    assert "lockstep token ls" in failed.value.next_step
-    assert len(server.asked) == 1

@@ -100,3 +100,8 @@ def test_shares_show_people_on_demand(lockstep: CommandLine, server: ReplayServe
     assert (second[2], second[6]) == ("-", "-")
     assert "8 devices are ready" in said.err
     assert lockstep("shares", "-o", "wide").out.splitlines()[2].split() == ["lea", "3", "2.2", "1"]
+
+
+def test_a_wait_refuses_a_limit_that_is_no_number(lockstep: CommandLine) -> None:
+    said = lockstep("wait", "tiny", "--timeout", "nan")
+    assert (said.code, "got nan" in said.err) == (2, True)

@@ -101,6 +101,13 @@ def living_descendants(root: int) -> list[int]:
     return [found.key.pid for found in ProcessSnapshot.take().descendants(root)]
 
 
+def group_of(pid: int) -> int:
+    """Return the process group of a process; 0 if it has ended."""
+    with contextlib.suppress(ProcessLookupError):
+        return os.getpgid(pid)
+    return 0
+
+
 def kill_descendants() -> int:
     """Send SIGKILL once to every living descendant of this process; return their number."""
     pids = living_descendants(os.getpid())

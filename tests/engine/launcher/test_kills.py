@@ -196,6 +196,30 @@ def test_a_script_gets_sigterm_and_its_grace_when_it_is_stopped(attempt: Attempt
     assert attempt.lines() == ["up", "saved"]
 
 
+@pytest.mark.parametrize(("seconds", "grace"), [(1.5, 60.0), (600.0, 1.0)])
+def test_a_program_of_a_shell_gets_the_grace_of_a_stop(
+    attempt: Attempt, seconds: float, grace: float
+) -> None:
+    """The shell ends at once."""
+    program = f"""
+        import signal, sys, time
+        def save(number, frame):
+            time.sleep({seconds})
+            print("saved", flush=True)
+            sys.exit(0)
+        signal.signal(signal.SIGTERM, save)
+        print("up", flush=True)
+        time.sleep(600)
+        """
+    attempt.script(textwrap.dedent(program)).command("bash", "-c", "python train.py; true").start()
+    attempt.saw("up")
+    attempt.stop("cancelled", grace_seconds=grace)
+    outcome = attempt.outcome()
+    is_saved = seconds < grace
+    assert ("saved" in attempt.lines()) is is_saved
+    assert ("the ranks ended in time" in outcome.message) is is_saved, outcome.message
+
+
 def test_a_process_that_ignores_the_stop_is_killed(attempt: Attempt) -> None:
     attempt.script(DEAF, ranks=2).start()
     ranks = attempt.ranks()
