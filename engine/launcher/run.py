@@ -199,6 +199,7 @@ class _Attempt:
                 ended=lambda: self._watch.facts.cause is not None,
                 log_line=self._segments.log_line,
                 stopping=lambda: self._watch.facts.cause == "stop",
+                note_ends=self._watch.poll,
             ),
             self._on_started,
         )

@@ -54,6 +54,8 @@ class Gang:
     stopping: Callable[[], bool]
     """Return whether the ranks were asked to stop. An exit is then not a failure, and the others
     may finish."""
+    note_ends: Callable[[], object]
+    """Notes which ranks have ended so far, before the others are ended."""
 
 
 class Launcher(Protocol):

@@ -146,6 +146,27 @@ def test_the_rank_that_raised_is_named_instead_of_its_peer(attempt: Attempt) -> 
     assert (outcome.rank, outcome.exception) == (1, "KeyError: 'layer.3'")
 
 
+@pytest.mark.parametrize("code", [0, 9, 75])
+def test_a_rank_that_leaves_at_sigterm_is_not_the_one_that_failed(
+    attempt: Attempt, code: int
+) -> None:
+    """Both are found dead together: the watch looks after the failed rank's peer has left."""
+    source = f"""
+        import os, signal, sys, time
+        signal.signal(signal.SIGTERM, lambda *_: os._exit({code}))
+        both = [f"up{{rank}}" for rank in range(2)]
+        open(f"up{{os.environ['RANK']}}", "w").close()
+        while not all(map(os.path.exists, both)):
+            time.sleep(0.01)
+        if os.environ["RANK"] == "1":
+            raise ValueError("a wrong label")
+        time.sleep(600)
+        """
+    outcome = attempt.script(textwrap.dedent(source), ranks=2).start(watch_seconds=1.0).outcome()
+    assert (outcome.reason, outcome.rank) == (Reason.USER_ERROR, 1)
+    assert "ValueError: a wrong label" in (outcome.exception or "")
+
+
 def test_a_rank_that_ignores_sigterm_is_killed_with_its_gang(attempt: Attempt) -> None:
     source = """
         import os, signal, sys, time
