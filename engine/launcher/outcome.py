@@ -97,7 +97,7 @@ def _decide(
         facts.cause is None and facts.stop is not None and assignment.spec.kind == "train"
     )
     if facts.cause == "stop" or left_by_themselves:
-        return _stopped(facts, steps, common)
+        return _stopped(facts, steps, common, _failed_meanwhile(facts, evidence, assignment))
     if facts.cause == "exit_stall":
         return _not_followed(facts, assignment, common)
     if facts.stalled is not None:
@@ -138,7 +138,24 @@ def _of_first_failure(
     return _failed(first, assignment, memory_kills, common)
 
 
-def _stopped(facts: Facts, steps: int | None, common: dict[str, Any]) -> Outcome:
+def _failed_meanwhile(
+    facts: Facts, evidence: Mapping[int, Evidence], assignment: AssignmentFile
+) -> tuple[int, Evidence] | None:
+    """Return a rank of a script that raised during a stop, such as by a save that failed."""
+    if assignment.spec.kind == "script":
+        for exit_ in facts.exits:
+            found = evidence.get(exit_.rank, Evidence())
+            if exit_.code == 1 and found.explains and not found.blames_peer:
+                return exit_.rank, found
+    return None
+
+
+def _stopped(
+    facts: Facts,
+    steps: int | None,
+    common: dict[str, Any],
+    failed: tuple[int, Evidence] | None,
+) -> Outcome:
     assert facts.stop is not None, "a stop is the cause only if one was requested"
     ended_well = (
         bool(facts.ranks) and not facts.running() and not any(exit_.failed for exit_ in facts.exits)
@@ -159,6 +176,10 @@ def _stopped(facts: Facts, steps: int | None, common: dict[str, Any]) -> Outcome
             how += ", and the ranks in the next step were killed"
     if not facts.ranks:
         how = "the ranks had not been started"
+    if failed is not None:
+        rank, found = failed
+        how += f", but rank {rank} failed: {_brief(found)}"
+        common = {**common, **_evidence_fields(found)}
     return Outcome.of(
         Reason(facts.stop.reason), f"stopped on request ({facts.stop.reason}); {how}", **common
     )

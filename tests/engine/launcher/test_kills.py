@@ -196,6 +196,23 @@ def test_a_script_gets_sigterm_and_its_grace_when_it_is_stopped(attempt: Attempt
     assert attempt.lines() == ["up", "saved"]
 
 
+def test_a_save_that_fails_at_a_stop_is_named(attempt: Attempt) -> None:
+    source = """
+        import signal, time
+        def save(number, frame):
+            raise OSError(28, "No space left on device")
+        signal.signal(signal.SIGTERM, save)
+        print("up", flush=True)
+        time.sleep(600)
+        """
+    attempt.script(textwrap.dedent(source)).start().saw("up")
+    attempt.stop("paused", grace_seconds=60)
+    outcome = attempt.outcome()
+    assert outcome.reason is Reason.PAUSED
+    assert "but rank 0 failed: OSError: [Errno 28] No space left" in outcome.message
+    assert (outcome.exception or "").startswith("OSError: [Errno 28]")
+
+
 @pytest.mark.parametrize(("seconds", "grace"), [(1.5, 60.0), (600.0, 1.0)])
 def test_a_program_of_a_shell_gets_the_grace_of_a_stop(
     attempt: Attempt, seconds: float, grace: float
