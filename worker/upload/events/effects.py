@@ -46,7 +46,7 @@ PUBLISH_PATIENCE_SECONDS = 300.0
 
 
 class Effects:
-    """What the events of one attempt do to its job."""
+    """Application of the events of one attempt to its job."""
 
     def __init__(
         self,
