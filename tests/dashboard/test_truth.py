@@ -13,14 +13,16 @@ from playwright.sync_api import Locator
 from tests.dashboard.browser import Visitor
 from tests.dashboard.test_charts import card, drag, picture, point_at
 from tests.dashboard.work import PLANTED, Work
+from tests.harness.processes import until
 
 ZOOMS = 5
 """Each to a sixth: 1,000,000 steps, then 167,000, 28,000, 4,600, 770 and 130."""
 SHARE = 1 / 6
-A_PIXEL = 1.5 / 360
-"""Fraction of a card's width.
+PIXELS = tuple(pixels / 360 for pixels in (1.5, 0.5, 2.5))
+"""Fractions of a card's width.
 
-From the beginning of a column to its middle, and the error of ``point_at``.
+From the beginning of a column to its middle, and the error of ``point_at``. At the deepest zoom a
+step has less than three pixels, and the mark of one may begin in the pixel of the step before it.
 """
 
 LOOK = """(canvas, [left, top, width, height]) => {
@@ -79,6 +81,25 @@ def look(at: Locator) -> Seen:
     return Seen(**canvas.evaluate(LOOK, place))
 
 
+def shown(chart: Locator, value: str, pixel: float) -> tuple[str, int]:
+    """Return value and step of the tooltip over a pixel of the mark of a value."""
+    seen = look(chart)
+    places = {
+        "Infinity": seen.upper[:1],
+        "100": seen.up[:1],
+        "-100": seen.down[:1],
+        "NaN": seen.lower[-1:],
+    }
+    point_at(chart, sum(places[value]) + pixel)
+    tooltip = chart.page.get_by_test_id("chart-tooltip")
+    cells = tooltip.get_by_role("row", include_hidden=True).last.get_by_role(
+        "cell", include_hidden=True
+    )
+    words, step = cells.nth(0).inner_text(), cells.nth(1).inner_text()
+    found = words.replace("\N{MINUS SIGN}", "-").replace("∞", "Infinity")
+    return found, int("".join(filter(str.isdigit, step)))
+
+
 def test_outliers_among_a_million_points_are_visible_at_every_zoom(
     visitor: Visitor, work: Work
 ) -> None:
@@ -100,18 +121,9 @@ def test_outliers_among_a_million_points_are_visible_at_every_zoom(
         assert seen.lower, f"zoom {zoom}: no NaN, {seen}"
     # Now they are separate, in the order in which they were planted.
     assert max(seen.upper[:1]) < seen.up[0] < seen.down[0] < seen.lower[-1], seen
-    tooltip = visitor.page.get_by_test_id("chart-tooltip")
-    places = {
-        "Infinity": seen.upper[0],
-        "100": seen.up[0],
-        "-100": seen.down[0],
-        "NaN": seen.lower[-1],
-    }
-    for value, at in places.items():
-        point_at(chart, at + A_PIXEL)
-        cells = tooltip.get_by_role("row", include_hidden=True).last.get_by_role(
-            "cell", include_hidden=True
-        )
-        words, step = cells.nth(0).inner_text(), cells.nth(1).inner_text()
-        assert words.replace("\N{MINUS SIGN}", "-").replace("∞", "Infinity") == value, (words, step)
-        assert int("".join(filter(str.isdigit, step))) == PLANTED[value]
+    for value, step in PLANTED.items():
+        # A finer answer may still come, and move the columns.
+        def is_told(expected: tuple[str, int] = (value, step)) -> bool:
+            return any(shown(chart, expected[0], pixel) == expected for pixel in PIXELS)
+
+        until(is_told, 60, f"{value} at step {step} in the tooltip")
