@@ -131,17 +131,14 @@ class Cycle:
 
     def settle_gangs(self) -> None:
         with self.database.read_jobs() as session:
-            stranded = gangs.stranded(session)
-        self.each("settle", {each: partial(self._settle, each) for each in stranded})
+            unsettled = gangs.unsettled(session, self.timings)
+        self.each("settle", {each: partial(self._settle, each) for each in unsettled})
 
     def _settle(self, assignment_id: str) -> None:
         with self.writing() as session:
             settled = gangs.settle(session, assignment_id, timings=self.timings)
-        if settled:
-            log.warning(
-                "the nodes of an attempt lost their connections to each other",
-                assignment=assignment_id,
-            )
+        if settled is not None:
+            log.warning(settled, assignment=assignment_id)
 
     def quarantine_nodes(self) -> None:
         with self.database.read_jobs() as session:

@@ -97,6 +97,9 @@ class Folder:
     def write_stop(self, file: StopFile) -> None:
         self._write(attempt.STOP, file)
 
+    def write_gang_failed(self) -> None:
+        self.files.write(attempt.GANG_FAILED, b"")
+
     def write_uploaded(self, segment: int, offset: int) -> None:
         self._write(attempt.UPLOADED, UploadedFile(segment=segment, offset=offset))
 

@@ -11,6 +11,7 @@ reader takes whole lines only.
 * ``launcher.json`` (launcher): its process (``LauncherFile``), so that a new agent can adopt it.
 * ``fence`` (agent): a deadline (``FenceFile``) after which the launcher kills its ranks by itself.
 * ``stop`` (agent): request for a graceful stop (``StopFile``).
+* ``gang_failed`` (agent): empty; ranks of another node failed, so these must end.
 * ``stop.json`` (launcher): the same for a script (``StopNotice``), written before its signal.
 * ``result.json`` (launcher): the outcome (``ResultFile``); its presence means that no rank is left.
 * ``ranks.json`` (launcher): ``{"ranks": [{"rank": int, "pid": int}]}`` once all were started, for
@@ -68,6 +69,9 @@ LAUNCHER: Final = "launcher.json"
 FENCE: Final = "fence"
 STOP: Final = "stop"
 STOP_NOTICE: Final = "stop.json"
+GANG_FAILED: Final = "gang_failed"
+ENDED_WITH_GANG: Final = "the ranks on this node were ended because those of another node failed"
+"""Message of an outcome."""
 RESULT: Final = "result.json"
 METRICS: Final = "spool/metrics.jsonl"
 EVENTS: Final = "spool/events.jsonl"

@@ -6,15 +6,16 @@ failure: the killed rank's own node gives the ranks beside it a grace period and
 seconds later than the nodes that only lost a peer, and the clocks may differ. Therefore the *class*
 of an outcome decides:
 
-* an outcome with a reason of its own (an exception, a signal, memory, a disk) is a **cause** and
-  ends the gang at once;
+* an outcome with a reason of its own (an exception, a signal, memory, a disk) is a **cause**. The
+  first one that is reported is the gang's outcome. The ranks of the other nodes are ended, and the
+  gang ends once each node has sent what these wrote;
 * an outcome that only reports lost or waiting ranks is a **consequence**. It waits for the cause,
   for the lease of another node to expire (that node is then the cause), or until no other node is
-  left;
+  left. If the connection was lost between nodes that run on, it becomes the cause;
 * a success or a stop on request is neither, and waits for the others: node rank 0 may still be
   storing the result. An unclaimed assignment is waited for as well, except after a stop.
 
-Not here: the time limit of a consequence, and storing the result (``storage.attempts.gangs``).
+Not here: the time limits, and storing cause and outcome (``storage.attempts.gangs``).
 """
 
 from __future__ import annotations
@@ -54,23 +55,24 @@ def is_cause(outcome: Outcome) -> bool:
     )
 
 
-def decide(parts: Sequence[GangMember]) -> Outcome | None:
+def decide(parts: Sequence[GangMember], cause: Outcome | None) -> Outcome | None:
     """Return the outcome of the gang, or None while it is open.
 
     Parameters
     ----------
     parts : sequence of GangMember
-        All of them, at least one of which has ended with an outcome.
+        All of them. Without a cause at least one has ended with an outcome.
+    cause : Outcome or None
+        The gang's outcome, if it is known before all parts have ended.
     """
+    if cause is not None:
+        return None if any(part.ended_at is None and part.claimed for part in parts) else cause
     ended = [
         (part.ended_at, part.node_rank, part.outcome)
         for part in parts
         if part.ended_at is not None and part.outcome
     ]
     by_time = [outcome for _at, _rank, outcome in sorted(ended, key=lambda one: one[:2])]
-    causes = [outcome for outcome in by_time if is_cause(outcome)]
-    if causes:
-        return causes[0]
     stops = [outcome for outcome in by_time if outcome.reason in _STOPS]
     if any(part.ended_at is None and (part.claimed or not stops) for part in parts):
         return None

@@ -15,13 +15,13 @@ import signal
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from lockstep.domain.life.attempt import AssignmentFile
+from lockstep.domain.life.attempt import ENDED_WITH_GANG, AssignmentFile
 from lockstep.domain.life.outcomes import Outcome, Reason, with_advice_of_cause
 from lockstep.engine.launcher import ports
 from lockstep.engine.launcher.evidence import Evidence, disagreement
+from lockstep.engine.launcher.facts import Exit, Facts
 from lockstep.engine.launcher.signals import fault_of, signal_in, signal_name, signal_of_child
 from lockstep.engine.launcher.stall.stalls import StallReport
-from lockstep.engine.launcher.watch import Exit, Facts
 
 
 class _Failure(NamedTuple):
@@ -104,7 +104,10 @@ def _decide(
         return _stalled(facts.stalled, assignment, common)
     if facts.cause is None:
         return Outcome.of(Reason.SUCCEEDED, _all_ended(facts), **common)
-    first = _first_failure(facts, evidence, assignment)
+    failures = _failures(facts, evidence, assignment)
+    if facts.gang_failed and all(failure.secondary for failure in failures):
+        return Outcome.of(Reason.NETWORK, ENDED_WITH_GANG, **common)
+    first = _first(failures, assignment)
     return _of_first_failure(facts, first, assignment, memory_kills, common)
 
 
@@ -243,9 +246,9 @@ def _not_followed(facts: Facts, assignment: AssignmentFile, common: dict[str, An
     return Outcome.of(Reason.EXIT_STALL, message, rank=late, **common)
 
 
-def _first_failure(
+def _failures(
     facts: Facts, evidence: Mapping[int, Evidence], assignment: AssignmentFile
-) -> _Failure:
+) -> list[_Failure]:
     failures = []
     for exit_ in facts.exits:
         if not exit_.failed:
@@ -255,6 +258,10 @@ def _first_failure(
         number = signal_in(exit_.code, wrapped=assignment.spec.kind == "script")
         silent = exit_.torn_down and number is not None and not found.explains
         failures.append(_Failure(exit_, found, lost_peer, lost_peer or silent, number))
+    return failures
+
+
+def _first(failures: list[_Failure], assignment: AssignmentFile) -> _Failure:
     asked = [each for each in failures if _asks_for_retry(each, assignment)]
     if asked:
         # The code is the wish of the job's own code, also where a shell counts from 128.

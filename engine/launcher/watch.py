@@ -13,8 +13,9 @@ and continues.
 6. One rank has failed (recorded in 1): the main thread sends the others SIGTERM; a little later,
 SIGKILL. A rank of the engine that exits with 0 before the end of the run has failed too: its peers
 may wait for it for half an hour.
+7. ``gang_failed``: a rank of another node has failed. The same.
 
-The first of 2 to 6 is the *cause* of the end and stays it; later ones are its consequences. Only
+The first of 2 to 7 is the *cause* of the end and stays it; later ones are its consequences. Only
 the fence overrules it, because results after the fence do not count.
 
 SIGKILL goes to every descendant of the launcher, repeatedly until the ranks are gone. The watch
@@ -34,20 +35,20 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 from lockstep.domain.life import attempt
 from lockstep.domain.life.attempt import AssignmentFile, FenceFile, StopFile, StopNotice
 from lockstep.domain.life.grace import SaveTime, StoppedJob, grace_of
 from lockstep.domain.training.layout import RankLayout
 from lockstep.engine.launcher.bounds import Bounds
+from lockstep.engine.launcher.facts import Cause, Exit, Facts
 from lockstep.engine.launcher.files import read_model
 from lockstep.engine.launcher.signals import signal_name
 from lockstep.engine.launcher.stall.device_use import DeviceUse
 from lockstep.engine.launcher.stall.silence import SilenceDetector, SilenceEvent
-from lockstep.engine.launcher.stall.stalls import StallDetector, StallReport
+from lockstep.engine.launcher.stall.stalls import StallDetector
 from lockstep.engine.launcher.stall.stragglers import Stragglers
 from lockstep.engine.launcher.start import processes
 from lockstep.engine.launcher.start.gang import RankProcess
@@ -55,57 +56,12 @@ from lockstep.engine.runtime import heartbeat
 from lockstep.system.processes import boottime
 from lockstep.system.untrusted import Untrusted
 
-Cause = Literal["fence", "stop", "exit_stall", "stall", "failure"]
-
 
 class WarnUser(Protocol):
     """Writes into the job's log."""
 
     def __call__(self, text: str, *, rank: int = -1) -> None:
         """Write lines of the launcher itself, about a rank or the gang."""
-
-
-@dataclass(frozen=True)
-class Exit:
-    """Exit of one rank."""
-
-    rank: int
-    code: int
-    """Exit code, or the negative number of the signal."""
-    time: float
-    """Time of detection, in seconds since the epoch."""
-    torn_down: bool
-    """True if the gang was being ended already, so a signal may be the launcher's own."""
-    early: bool = False
-    """True if a rank of the engine exited before the end of the run."""
-
-    @property
-    def failed(self) -> bool:
-        """True if the gang cannot continue without it."""
-        return self.code != 0 or self.early
-
-
-@dataclass
-class Facts:
-    """Observations of the watch. Complete once the watch has stopped."""
-
-    ranks: tuple[int, ...] = ()
-    """Ranks that were started here; empty until all were."""
-    exits: list[Exit] = field(default_factory=list)
-    """Exits in the order of their detection."""
-    cause: Cause | None = None
-    """Cause of the gang's end, unless the ranks ended by themselves."""
-    stop: StopFile | None = None
-    grace_over: bool = False
-    """True if ranks had to be killed after the grace period of the stop."""
-    left_behind: bool = False
-    """True if rank 0 saved and exited for the stop in the middle of a step."""
-    stalled: StallReport | None = None
-
-    def running(self) -> list[int]:
-        """Ranks that have not ended."""
-        ended = {exit_.rank for exit_ in self.exits}
-        return [rank for rank in self.ranks if rank not in ended]
 
 
 class GangWatch(threading.Thread):
@@ -236,6 +192,7 @@ class GangWatch(threading.Thread):
                 self._check_stop(now)
                 self._check_leavers(now)
                 self._check_heartbeats(now)
+                self._check_gang(now)
             if now >= self._kill_at:
                 self._kill(now)
 
@@ -311,7 +268,7 @@ class GangWatch(threading.Thread):
             and self._assignment.spec.kind == "script"
             and not self._terminated
         ):
-            self._terminate()
+            self._terminate(self._assignment.spec.stop_signal)
 
     def _wanted_stop(self) -> StopFile | None:
         stop = read_model(self._files, attempt.STOP, StopFile) or self.facts.stop
@@ -335,9 +292,9 @@ class GangWatch(threading.Thread):
         with contextlib.suppress(OSError):  # a full disk: the signal is sent nevertheless
             self._files.write(attempt.STOP_NOTICE, notice.model_dump_json().encode())
 
-    def _terminate(self) -> None:
-        """Send the stop signal to each rank's session, as torchrun would: once, and with ranks."""
-        number = signal.Signals[f"SIG{self._assignment.spec.stop_signal}"]
+    def _terminate(self, name: str) -> None:
+        """Send a signal to each rank's session, as torchrun would: once, and with ranks."""
+        number = signal.Signals[f"SIG{name}"]
         for rank in self.facts.running():
             self._terminated = True
             with contextlib.suppress(ProcessLookupError):
@@ -377,6 +334,17 @@ class GangWatch(threading.Thread):
             self._log_line(view.excerpt(), rank=view.rank)
         self.facts.stalled = stalled
         self._end_by("stall", now)
+
+    def _check_gang(self, now: float) -> None:
+        if (
+            self._assignment.node_count > 1
+            and self.facts.cause is None
+            and self._files.exists(attempt.GANG_FAILED)
+        ):
+            self._log_line("A rank of another node failed; ending the ranks of this node.")
+            self.facts.gang_failed = True
+            self._end_by("failure", now + self._bounds.failure_grace_seconds)
+            self._terminate("TERM")
 
     def _end_by(self, cause: Cause, kill_at: float) -> None:
         self.facts.cause = cause

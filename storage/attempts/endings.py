@@ -16,7 +16,7 @@ Not here: the effect of an outcome on the job (``storage.attempts.judging``), an
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from sqlalchemy import ColumnElement, bindparam, func, select, update
 from sqlalchemy.orm import Session
@@ -26,7 +26,7 @@ from lockstep.domain.life.lifecycle import AssignmentState, AttemptState
 from lockstep.domain.life.outcomes import RULES, Outcome, Reason
 from lockstep.domain.life.timings import Timings
 from lockstep.storage.attempts import judging, nodes
-from lockstep.storage.db.clock import db_now
+from lockstep.storage.db.clock import db_now, now
 from lockstep.storage.db.dialects import run, table_of, write
 from lockstep.storage.db.tables import AssignmentRow, AttemptRow, DeviceRow
 
@@ -97,8 +97,8 @@ def end(
 ) -> bool:
     """Store the end of an assignment, and end the attempt if that decides it.
 
-    The first assignment with a known cause of failure ends the attempt; it succeeds once all have
-    succeeded.
+    The first known cause of failure is the attempt's outcome, and the other assignments end with
+    it; it succeeds once all have succeeded.
 
     Parameters
     ----------
@@ -127,9 +127,9 @@ def end(
     node = run(session, _PART_ENDED, ended).scalar_one_or_none()
     if node is None:
         return False
-    decided = gang.decide(_parts(session, attempt.id))
-    if decided is not None:
-        end_attempt(session, attempt, decided, timings=timings)
+    if gang.is_cause(outcome):
+        note_cause(session, attempt, outcome)
+    conclude(session, attempt, timings=timings)
     if outcome.reason is Reason.SUCCEEDED:
         nodes.forgive(session, node)
     elif node_failed and RULES[outcome.reason].blames_node:
@@ -145,10 +145,10 @@ def lose(
     timings: Timings,
     last_step: int | None = None,
 ) -> bool:
-    """End an attempt whose node stopped its heartbeat, if the lease is still expired.
+    """End an assignment whose node stopped its heartbeat, if the lease is still expired.
 
-    The job is not placed again before its old node has certainly stopped its ranks. ``last_step``
-    is the last reported one.
+    That is the cause of the attempt's end unless another is known. The job is not placed again
+    before its old node has certainly stopped its ranks. ``last_step`` is the last reported one.
 
     Returns
     -------
@@ -167,9 +167,7 @@ def lose(
     values = {"state": AssignmentState.ENDED, "ended_at": db_now()}
     lost = write(
         session,
-        fenced.values(values).returning(
-            AssignmentRow.node_name, AssignmentRow.lease_expires_at, AssignmentRow.claimed_at
-        ),
+        fenced.values(values).returning(AssignmentRow.node_name, AssignmentRow.claimed_at),
     ).one_or_none()
     if lost is None:
         return False
@@ -188,8 +186,8 @@ def lose(
     )
     if lost.claimed_at is None:
         _free(session, assignment_id)
-    stopped_at = lost.lease_expires_at - timings.lease_seconds + timings.replace_after_seconds
-    end_attempt(session, attempt, outcome, timings=timings, not_before=stopped_at)
+    note_cause(session, attempt, outcome)
+    conclude(session, attempt, timings=timings)
     nodes.blame(session, node, attempt.job_id, outcome.reason)
     return True
 
@@ -245,17 +243,33 @@ def release(session: Session, assignment_id: str, node_name: str) -> bool:
     return True
 
 
-def _parts(session: Session, attempt_id: str) -> list[gang.GangMember]:
-    rows = run(session, _PARTS, {"of_attempt": attempt_id})
-    return [
-        gang.GangMember(
-            rank,
-            ended_at,
-            None if outcome is None else Outcome.stored(outcome),
-            claimed=state is not AssignmentState.ASSIGNED,
-        )
-        for rank, state, ended_at, outcome in rows
-    ]
+def note_cause(session: Session, attempt: AttemptRow, outcome: Outcome) -> None:
+    """Store the outcome of a locked attempt over several nodes before these have ended.
+
+    The first one stays. Each node with ranks ends these and sends what they wrote
+    (``gangs.to_end``).
+    """
+    if attempt.node_count > 1 and attempt.cause_at is None:
+        attempt.cause, attempt.cause_at = outcome.model_dump(mode="json"), now(session)
+        session.flush()
+        for assignment_id in run(session, _UNCLAIMED, {"of_attempt": attempt.id}).scalars().all():
+            _free(session, assignment_id)
+
+
+def conclude(session: Session, attempt: AttemptRow, *, timings: Timings) -> None:
+    """End a locked attempt if the ends of its parts decide it."""
+    parts, stopped_at = [], 0.0
+    for row in run(session, _PARTS, {"of_attempt": attempt.id}):
+        outcome = None if row.outcome is None else Outcome.stored(row.outcome)
+        claimed = row.state is not AssignmentState.ASSIGNED
+        parts.append(gang.GangMember(row.node_rank, row.ended_at, outcome, claimed=claimed))
+        if outcome is not None and outcome.reason in (Reason.LOST, Reason.UNANSWERED):
+            renewed_at = row.lease_expires_at - timings.lease_seconds
+            stopped_at = max(stopped_at, renewed_at + timings.replace_after_seconds)
+    cause = None if attempt.cause is None else Outcome.stored(attempt.cause)
+    decided = gang.decide(parts, cause)
+    if decided is not None:
+        end_attempt(session, attempt, decided, timings=timings, not_before=stopped_at)
 
 
 def _free(session: Session, assignment_id: str) -> None:
@@ -281,26 +295,11 @@ def end_attempt(
     ended = {"of_attempt": attempt.id, "with_outcome": outcome.model_dump(mode="json")}
     if run(session, _ATTEMPT_ENDED, ended).rowcount == 0:
         return False
-    end_others(session, attempt.id)
+    # No claimed part has ranks now, or its node was given up by the caller.
+    for assignment_id in run(session, _UNCLAIMED, {"of_attempt": attempt.id}).scalars().all():
+        _free(session, assignment_id)
     judging.move_job(session, attempt, outcome, timings=timings, not_before=not_before)
     return True
-
-
-def end_others(session: Session, attempt_id: str, teller_id: str = "") -> None:
-    """End every part of a locked attempt that has not ended, but for the one of ``teller_id``."""
-    for assignment_id, state in run(
-        session, _OTHERS, {"of_attempt": attempt_id, "but_for": teller_id}
-    ).all():
-        if state is AssignmentState.ASSIGNED:
-            _free(session, assignment_id)
-        else:
-            # Its node reads from its next renewal that this is over, stops its ranks and releases
-            # the devices.
-            values: dict[str, Any] = {"state": AssignmentState.ENDED, "ended_at": db_now()}
-            write(
-                session,
-                update(AssignmentRow).where(AssignmentRow.id == assignment_id).values(values),
-            )
 
 
 # --- statements
@@ -337,11 +336,14 @@ _FREED: Final = (
     .where(_DEVICE.c.assignment_id == bindparam("of_assignment"))
     .values(assignment_id=None, free_since=db_now())
 )
-_PARTS: Final = select(_PART.c.node_rank, _PART.c.state, _PART.c.ended_at, _PART.c.outcome).where(
-    _PART.c.attempt_id == bindparam("of_attempt")
-)
-_OTHERS: Final = select(_PART.c.id, _PART.c.state).where(
+_PARTS: Final = select(
+    _PART.c.node_rank,
+    _PART.c.state,
+    _PART.c.ended_at,
+    _PART.c.outcome,
+    _PART.c.lease_expires_at,
+).where(_PART.c.attempt_id == bindparam("of_attempt"))
+_UNCLAIMED: Final = select(_PART.c.id).where(
     _PART.c.attempt_id == bindparam("of_attempt"),
-    _PART.c.state.in_(LIVE),
-    _PART.c.id != bindparam("but_for"),
+    _PART.c.state == AssignmentState.ASSIGNED,
 )

@@ -1,4 +1,4 @@
-"""Tables of the files that jobs keep, in the jobs database.
+"""Tables of the files that jobs keep and of retentions, in the jobs database.
 
 Not here: their contents (``storage.objects.blobs``), and the statements
 (``storage.attempts.kept_files``).
@@ -48,6 +48,17 @@ class KeptRoundRow(JobsBase):
     """True if this was the round after the end of the attempt's processes."""
     as_of: Mapped[float]
     """Beginning of the last round, on the database's clock."""
+
+
+class RetentionRow(JobsBase):
+    """Retention that a job requested. The row is deleted with the data."""
+
+    __tablename__ = "retentions"
+
+    job_id: Mapped[JobId] = mapped_column(primary_key=True)
+    what: Mapped[str] = mapped_column(String(16), primary_key=True)
+    """``metrics`` or ``logs``."""
+    days: Mapped[int]
 
 
 class FileRetentionRow(JobsBase):

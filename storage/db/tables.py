@@ -169,6 +169,9 @@ class AttemptRow(JobsBase):
     rendezvous_port: Mapped[int | None]
     """Bound and published by the node of rank 0 when it claims."""
     outcome: Mapped[Json | None]
+    cause: Mapped[Json | None]
+    """Of a gang: its outcome, known before all of its parts have ended."""
+    cause_at: Mapped[float | None]
     created_at: Mapped[float]
     running_at: Mapped[float | None]
     ended_at: Mapped[float | None]
@@ -351,17 +354,6 @@ class CheckpointRow(JobsBase):
     """Of the metric that ``keep_best`` names, where its step measured a finite one."""
     final: Mapped[bool]
     created_at: Mapped[float]
-
-
-class RetentionRow(JobsBase):
-    """Retention that a job requested. The row is deleted with the data."""
-
-    __tablename__ = "retentions"
-
-    job_id: Mapped[JobId] = mapped_column(primary_key=True)
-    what: Mapped[str] = mapped_column(String(16), primary_key=True)
-    """``metrics`` or ``logs``."""
-    days: Mapped[int]
 
 
 class IdempotencyKeyRow(JobsBase):

@@ -23,9 +23,9 @@ from lockstep.storage.db import clock
 from lockstep.storage.db.clock import db_now
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.dialects import changed, write
-from lockstep.storage.db.file_tables import FileRetentionRow
+from lockstep.storage.db.file_tables import FileRetentionRow, RetentionRow
 from lockstep.storage.db.series_tables import LogChunkRow, SeriesChunkRow, SeriesLatestRow
-from lockstep.storage.db.tables import JobRow, RetentionRow
+from lockstep.storage.db.tables import JobRow
 from lockstep.storage.jobs.removal import delete_chunks
 from lockstep.storage.logs import logs
 from lockstep.storage.objects.blobs import FILES, BlobStore

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 
 from lockstep.domain.life.gang import GangMember, decide, is_cause, is_consequence
@@ -28,33 +26,25 @@ def part(
 @pytest.mark.parametrize("reason", list(Reason))
 def test_the_only_node_of_a_gang_decides_the_outcome(reason: Reason) -> None:
     alone = part(0, reason)
-    assert decide([alone]) == alone.outcome
+    assert decide([alone], None) == alone.outcome
 
 
 @pytest.mark.parametrize("reason", list(Reason))
-def test_a_cause_ends_the_gang_at_once_and_nothing_else_does(reason: Reason) -> None:
-    decided = decide([part(0, None), part(1, reason, rank=1)])
-    assert (decided is None) == (reason in WAITING)
+def test_an_outcome_is_a_cause_unless_others_must_be_waited_for(reason: Reason) -> None:
+    assert is_cause(Outcome.of(reason, "", rank=1)) == (reason not in WAITING)
 
 
-@pytest.mark.parametrize("other", sorted(WAITING))
-def test_a_cause_takes_precedence_over_earlier_reports(other: Reason) -> None:
-    decided = decide([part(0, other, at=1.0), part(1, Reason.KILLED, at=9.0)])
-    assert decided is not None
-    assert (decided.reason, decided.node) == (Reason.KILLED, "n1")
-
-
-def test_of_two_causes_the_first_counts() -> None:
-    for first, second in itertools.permutations((0, 1)):
-        decided = decide(
-            [part(first, Reason.KILLED, at=1.0), part(second, Reason.USER_ERROR, at=2.0)]
-        )
-        assert decided is not None
-        assert decided.node == f"n{first}"
+@pytest.mark.parametrize("other", [None, *sorted(Reason)])
+def test_a_known_cause_is_the_outcome_once_no_node_has_ranks(other: Reason | None) -> None:
+    cause = Outcome.of(Reason.KILLED, "killed", node="n1")
+    parts = [part(0, other, at=1.0), part(1, Reason.KILLED, at=9.0)]
+    assert decide(parts, cause) == (None if other is None else cause)
+    unclaimed = GangMember(2, None, None, claimed=False)
+    assert decide([parts[1], unclaimed], cause) == cause
 
 
 def test_if_all_nodes_lost_their_peers_the_first_report_counts() -> None:
-    decided = decide([part(0, Reason.NETWORK, at=2.0), part(1, Reason.NETWORK, at=1.0)])
+    decided = decide([part(0, Reason.NETWORK, at=2.0), part(1, Reason.NETWORK, at=1.0)], None)
     assert decided is not None
     assert decided.node == "n1"
 
@@ -62,14 +52,14 @@ def test_if_all_nodes_lost_their_peers_the_first_report_counts() -> None:
 @pytest.mark.parametrize("stop", sorted(STOPS))
 def test_a_stop_wins_over_connections_that_broke_by_it(stop: Reason) -> None:
     for other in (Reason.NETWORK, Reason.SUCCEEDED):
-        decided = decide([part(0, other, at=1.0), part(1, stop, at=2.0)])
+        decided = decide([part(0, other, at=1.0), part(1, stop, at=2.0)], None)
         assert decided is not None
         assert decided.reason is stop
 
 
 def test_node_rank_0_reports_success_for_all() -> None:
     decided = decide(
-        [part(1, Reason.SUCCEEDED, at=1.0), part(0, Reason.SUCCEEDED, at=2.0, last_step=9)]
+        [part(1, Reason.SUCCEEDED, at=1.0), part(0, Reason.SUCCEEDED, at=2.0, last_step=9)], None
     )
     assert decided is not None
     assert (decided.reason, decided.last_step, decided.message) == (
@@ -78,7 +68,7 @@ def test_node_rank_0_reports_success_for_all() -> None:
 
 
 def test_a_part_that_was_ended_by_others_gives_no_outcome() -> None:
-    decided = decide([GangMember(0, 1.0, None), part(1, Reason.NETWORK, at=2.0)])
+    decided = decide([GangMember(0, 1.0, None), part(1, Reason.NETWORK, at=2.0)], None)
     assert decided is not None
     assert decided.reason is Reason.NETWORK
 
@@ -88,9 +78,7 @@ def test_a_stall_is_a_cause_only_if_it_names_a_rank() -> None:
     assert is_consequence(Outcome.of(Reason.STALL, "all of them wait"))
 
 
-@pytest.mark.parametrize("reason", list(Reason))
-def test_the_gang_waits_for_a_part_unless_a_cause_or_stop_exists(
-    reason: Reason,
-) -> None:
-    decided = decide([part(0, reason, rank=1), GangMember(1, None, None, claimed=False)])
-    assert (decided is None) == (reason in WAITING - STOPS)
+@pytest.mark.parametrize("reason", sorted(WAITING))
+def test_the_gang_waits_for_an_unclaimed_part_unless_it_is_stopped(reason: Reason) -> None:
+    decided = decide([part(0, reason), GangMember(1, None, None, claimed=False)], None)
+    assert (decided is None) == (reason not in STOPS)

@@ -67,12 +67,15 @@ def test_a_gang_succeeds_when_every_node_has(database: Database) -> None:
     assert scenes.state_of(database, first.job_id) is JobState.SUCCEEDED
 
 
-def test_the_first_node_that_fails_ends_the_gang(database: Database) -> None:
+def test_the_first_node_that_fails_fails_the_gang_once_the_other_has_sent_all(
+    database: Database,
+) -> None:
     first, second = scenes.gang(database)
     assert scenes.end(database, second, Reason.USER_ERROR)
+    assert scenes.state_of(database, first.job_id) is JobState.STARTING
+    assert scenes.renew(database, first) == {first.assignment_id: None}
+    assert scenes.end(database, first, Reason.SUCCEEDED)
     assert scenes.state_of(database, first.job_id) is JobState.FAILED
-    assert scenes.renew(database, first) == {}
-    assert not scenes.end(database, first, Reason.SUCCEEDED)
     with database.read_jobs() as session:
         assert [held.state for held in attempts.held(session, "n1")] == [AssignmentState.ENDED]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from sqlalchemy import update
 
 from lockstep.domain.life.lifecycle import AssignmentState, JobState
@@ -15,7 +16,7 @@ from lockstep.domain.life.timings import Timings
 from lockstep.storage.attempts import attempts, gangs
 from lockstep.storage.db.clock import db_now
 from lockstep.storage.db.database import Database
-from lockstep.storage.db.tables import AssignmentRow
+from lockstep.storage.db.tables import AssignmentRow, AttemptRow
 from tests.storage import scenes
 
 
@@ -25,9 +26,23 @@ def tell(database: Database, claimed: attempts.Claim, reason: Reason, **details:
         return gangs.report(session, claimed.assignment_id, claimed.token, outcome)
 
 
-def settle(database: Database) -> list[bool]:
+def settle(database: Database) -> list[str | None]:
     with database.jobs() as session:
-        return [gangs.settle(session, one, timings=Timings()) for one in gangs.stranded(session)]
+        found = gangs.unsettled(session, Timings())
+        return [gangs.settle(session, one, timings=Timings()) for one in found]
+
+
+def to_end(database: Database) -> list[str]:
+    """Return the nodes that must end their ranks."""
+    with database.read_jobs() as session:
+        return [name for name in ("n1", "n2") if gangs.to_end(session, name)]
+
+
+def set_cause_ago(database: Database, seconds: float) -> None:
+    """Set the time of every known cause to this number of seconds ago."""
+    with database.jobs() as session:
+        known = update(AttemptRow).where(AttemptRow.cause_at.is_not(None))
+        session.execute(known.values(cause_at=db_now() - seconds))
 
 
 def set_ended_ago(database: Database, claimed: attempts.Claim, seconds: float) -> None:
@@ -70,11 +85,42 @@ def test_a_lost_node_is_the_cause_for_the_other_nodes(database: Database) -> Non
     assert scenes.end(database, first, Reason.NETWORK, node="n1")
     set_ended_ago(database, first, gangs.CAUSE_SECONDS + 1)
     scenes.expire(database, second.assignment_id)
-    assert settle(database) == [False]
+    assert settle(database) == [None]
     with database.jobs() as session:
         assert attempts.lose(session, second.assignment_id, second.token, timings=scenes.QUICK)
     job = scenes.job_of(database, first.job_id)
     assert (job.reason, job.outcome["node"]) == ("lost", "n2")
+
+
+def test_the_other_nodes_of_a_lost_one_send_what_their_ranks_wrote(database: Database) -> None:
+    first, second = scenes.gang(database)
+    scenes.expire(database, second.assignment_id)
+    with database.jobs() as session:
+        assert attempts.lose(session, second.assignment_id, second.token, timings=scenes.QUICK)
+    assert to_end(database) == ["n1"]
+    assert scenes.renew(database, first) == {first.assignment_id: None}
+    assert scenes.end(database, first, Reason.NETWORK, node="n1")
+    job = scenes.job_of(database, first.job_id)
+    assert (job.state, job.outcome["node"]) == (JobState.QUEUED, "n2")
+    with database.read_jobs() as session:
+        lease = session.get_one(AssignmentRow, second.assignment_id).lease_expires_at
+    quick = scenes.QUICK
+    assert job.not_before >= lease - quick.lease_seconds + quick.replace_after_seconds
+
+
+def test_a_cause_is_not_forgotten_when_its_node_or_another_is_lost(database: Database) -> None:
+    for lost in (0, 1):
+        parts = scenes.gang(database)
+        assert tell(database, parts[0], Reason.USER_ERROR, rank=0)
+        scenes.expire(database, parts[lost].assignment_id)
+        with database.jobs() as session:
+            gone = parts[lost]
+            assert attempts.lose(session, gone.assignment_id, gone.token, timings=scenes.QUICK)
+        assert scenes.end(database, parts[1 - lost], Reason.NETWORK)
+        job = scenes.job_of(database, parts[0].job_id)
+        assert (job.state, job.reason) == (JobState.FAILED, "user_error")
+        for part in parts:
+            assert scenes.release(database, part)
 
 
 def test_a_node_that_lost_healthy_peers_ends_the_gang_as_network(database: Database) -> None:
@@ -83,11 +129,13 @@ def test_a_node_that_lost_healthy_peers_ends_the_gang_as_network(database: Datab
     assert settle(database) == []
     set_ended_ago(database, first, gangs.CAUSE_SECONDS + 1)
     set_renewed_ago(database, second, gangs.CAUSE_SECONDS)  # It may have died since.
-    assert settle(database) == [False]
+    assert settle(database) == [None]
     set_renewed_ago(database, second, 0.0)
-    assert settle(database) == [True]
-    assert scenes.job_of(database, first.job_id).reason == "network"
-    assert scenes.renew(database, second) == {}
+    assert settle(database) == ["the nodes of an attempt lost their connections to each other"]
+    assert to_end(database) == ["n2"]
+    assert scenes.end(database, second, Reason.NETWORK, node="n2")
+    job = scenes.job_of(database, first.job_id)
+    assert (job.reason, job.outcome["node"]) == ("network", "n1")
 
 
 def test_a_node_that_is_still_sending_is_waited_for(database: Database) -> None:
@@ -96,12 +144,34 @@ def test_a_node_that_is_still_sending_is_waited_for(database: Database) -> None:
     assert scenes.end(database, second, Reason.NETWORK, node="n2")
     set_ended_ago(database, second, gangs.CAUSE_SECONDS + 1)
     assert scenes.renew(database, first) == {first.assignment_id: None}
-    assert settle(database) == [False]
+    assert settle(database) == [None]
 
 
-def test_a_reported_cause_stops_other_nodes_at_once(database: Database) -> None:
+@pytest.mark.parametrize("last", [0, 1])
+def test_a_reported_cause_ends_ranks_and_the_last_upload_ends_the_attempt(
+    database: Database, last: int
+) -> None:
+    parts = scenes.gang(database)
+    assert tell(database, parts[0], Reason.USER_ERROR, rank=0)
+    assert to_end(database) == ["n1", "n2"]
+    # A node whose launcher found another cause at the same moment.
+    assert tell(database, parts[1], Reason.KILLED, rank=3)
+    reasons = (Reason.USER_ERROR, Reason.KILLED)
+    assert scenes.end(database, parts[1 - last], reasons[1 - last])
+    assert scenes.renew(database, parts[last]) == {parts[last].assignment_id: None}
+    assert scenes.state_of(database, parts[0].job_id) is JobState.STARTING
+    assert scenes.end(database, parts[last], reasons[last])
+    job = scenes.job_of(database, parts[0].job_id)
+    assert (job.state, job.reason, job.outcome["rank"]) == (JobState.FAILED, "user_error", 0)
+
+
+def test_a_node_that_does_not_end_its_ranks_is_given_up_after_a_lease(database: Database) -> None:
     first, second = scenes.gang(database)
     assert tell(database, first, Reason.USER_ERROR, rank=0)
+    assert settle(database) == []
+    set_cause_ago(database, Timings().lease_seconds + 1)
+    (decision,) = filter(None, settle(database))
+    assert decision.startswith("node n2 did not end its ranks in time")
     assert scenes.renew(database, second) == {}
     assert states(database) == {"n1": AssignmentState.CLAIMED, "n2": AssignmentState.ENDED}
     assert scenes.state_of(database, first.job_id) is JobState.STARTING
@@ -109,10 +179,20 @@ def test_a_reported_cause_stops_other_nodes_at_once(database: Database) -> None:
     assert scenes.state_of(database, first.job_id) is JobState.FAILED
 
 
+def test_a_node_that_sends_for_longer_than_a_lease_is_waited_for(database: Database) -> None:
+    first, second = scenes.gang(database)
+    assert tell(database, first, Reason.USER_ERROR, rank=0)
+    assert tell(database, second, Reason.NETWORK)
+    set_cause_ago(database, Timings().lease_seconds + 1)
+    assert not any(settle(database))
+    assert scenes.renew(database, second) == {second.assignment_id: None}
+
+
 def test_a_report_that_is_no_cause_stops_no_node(database: Database) -> None:
     first, second = scenes.gang(database)
     for reason in (Reason.SUCCEEDED, Reason.SHUTDOWN, Reason.NETWORK):
         assert tell(database, first, reason)
+        assert to_end(database) == []
         assert scenes.renew(database, second) == {second.assignment_id: None}
 
 
@@ -135,9 +215,10 @@ def test_a_stop_does_not_wait_for_an_unclaimed_part(database: Database) -> None:
 
 
 def test_a_report_of_a_part_that_has_ended_is_ignored(database: Database) -> None:
-    first, second = scenes.gang(database)
-    assert scenes.end(database, second, Reason.USER_ERROR)
+    first, _second = scenes.gang(database)
+    assert scenes.end(database, first, Reason.NETWORK)
     assert not tell(database, first, Reason.KILLED)
+    assert to_end(database) == []
 
 
 def test_a_report_with_a_stale_token_is_ignored(database: Database) -> None:

@@ -14,7 +14,8 @@ from lockstep.domain.views import LogLine
 from lockstep.storage.attempts import events
 from lockstep.storage.attempts.attempts import Claim
 from lockstep.storage.db.database import Database
-from lockstep.storage.db.tables import EventRow, JobRow, RetentionRow
+from lockstep.storage.db.file_tables import RetentionRow
+from lockstep.storage.db.tables import EventRow, JobRow
 from lockstep.storage.jobs import change_feed, removal, retention
 from lockstep.storage.jobs.retention import DAY_SECONDS, DueDeletion
 from lockstep.storage.logs import log_pages, logs

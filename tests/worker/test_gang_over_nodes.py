@@ -21,6 +21,7 @@ import pytest
 from lockstep.scheduler.reconcile import run_cycle
 from lockstep.storage.attempts import nodes
 from lockstep.storage.db.database import Database
+from lockstep.storage.db.file_tables import KeptFileRow
 from lockstep.storage.db.migrate import upgrade
 from lockstep.storage.db.tables import AssignmentRow
 from tests.harness.node import Node
@@ -56,12 +57,18 @@ stop = []
 signal.signal(signal.SIGTERM, lambda *_: stop.append(True))
 while not stop and not os.path.exists(done):
     time.sleep(0.02)
-    for peer in peers:
+    for peer in peers if "hangs" not in sys.argv else ():
         try:
             if not peer.recv(1) and not stop and not os.path.exists(done):
                 raise RuntimeError("[gloo/transport/tcp/pair.cc:534] Connection closed by peer")
         except BlockingIOError:
             pass
+if stop and "hangs" in sys.argv:
+    with open(os.environ["LOCKSTEP_METRICS"], "a") as file:
+        file.write(json.dumps({"step": 2, "said_by": rank}) + "\\n")
+    with open(os.path.join(os.environ["LOCKSTEP_OUTPUT"], f"last{rank}.txt"), "w") as file:
+        file.write("saved")
+    print(f"rank {rank} saved", flush=True)
 '''
 
 
@@ -100,14 +107,14 @@ class Cluster:
             node.close()
         self.database.close()
 
-    def submit(self, name: str, **spec: Any) -> str:
+    def submit(self, name: str, words: tuple[str, ...] = (), **spec: Any) -> str:
         code = self.folder / name
         code.mkdir()
         (code / "gang.py").write_text(GANG)
         document = {
             "name": name,
             "kind": "script",
-            "script": {"command": ["gang.py", str(code)]},
+            "script": {"command": ["gang.py", str(code), *words]},
             "resources": {"gpus": 4, "nodes": 2},
             "code": {"path": str(code)},
         }
@@ -241,6 +248,27 @@ def test_a_killed_rank_ends_both_parts_and_is_named_as_cause(
     cluster.done("killed")
     job = cluster.a.wait(job_id, "succeeded", seconds=60)
     assert (job.attempt_count, job.charged_attempts) == (2, 1)
+    cluster.released(job_id, 60)
+
+
+def test_ranks_of_the_other_node_end_as_beside_the_failed_one_and_lose_nothing(
+    cluster: Cluster,
+) -> None:
+    job_id = cluster.submit("hanging", words=("hangs",), retry={"max": 0})
+    ranks = cluster.running(job_id)
+    os.kill(ranks[3], signal.SIGKILL)
+    job = cluster.a.wait(job_id, "failed", seconds=60)
+    assert (job.outcome["reason"], job.outcome["rank"]) == ("killed", 3)
+    lines = [line.text for line in cluster.a.logs(job_id)]
+    assert {"rank 0 saved", "rank 1 saved"} <= set(lines)
+    assert "A rank of another node failed; ending the ranks of this node." in lines
+    assert list(cluster.a.series(job_id)["said_by"].step) == [1, 1, 2, 2]
+    with cluster.database.read_jobs() as session:
+        kept = {
+            row.path.split("/")[-1] for row in session.query(KeptFileRow).filter_by(job_id=job_id)
+        }
+    assert {"last0.txt", "last1.txt"} <= kept
+    assert [part.outcome["reason"] for part in cluster.parts(job_id)] == ["network", "killed"]
     cluster.released(job_id, 60)
 
 

@@ -43,6 +43,7 @@ from lockstep.worker.agent.addresses import Reservation
 from lockstep.worker.agent.context import AttemptContext
 from lockstep.worker.agent.outcomes import (
     UNPREPARABLE,
+    ended_with_gang,
     of_a_dead_launcher,
     stopped,
     unprepared,
@@ -68,6 +69,9 @@ PREPARE_TRIES = 4
 KILL_MARGIN_SECONDS = 3.0
 """Time after the grace in which the launcher ends its ranks and writes the result, before it is
 killed with its tree."""
+GANG_SECONDS = 8.0
+"""Time for the same after the failure of another node, as after the failure of a rank beside
+them."""
 BACKOFF_SECONDS_MAX = 5.0
 
 
@@ -119,6 +123,7 @@ class Attempt:
         self._kill_at: float | None = None
         self._stop_seconds: float | None = None
         self._stop_terms = StopTerms(None, None)
+        self._gang_failed = self._gang_obeyed = False
         self._lost = False
         self._detached = False
         self._wake = threading.Event()
@@ -199,6 +204,13 @@ class Attempt:
         if self._stop_wanted is None:
             self._log.info("a stop was requested", reason=reason)
             self._stop_wanted = reason
+            self._wake.set()
+
+    def end_with_gang(self) -> None:
+        """End the ranks, because those of another node failed, and send what they wrote."""
+        if not self._gang_failed:
+            self._log.info("another node of the attempt failed")
+            self._gang_failed = True
             self._wake.set()
 
     def learn(self, terms: StopTerms) -> None:
@@ -285,6 +297,8 @@ class Attempt:
         assert self._claim is not None, "only a new claim is prepared"
         if self._stop_wanted is not None:
             return self._conclude(stopped(self._stop_wanted, "before its ranks had started"))
+        if self._gang_failed:
+            return self._conclude(ended_with_gang())
         self._peers.node_count = self._claim.node_count
         refused = unreachable(self._claim)
         if refused is not None:
@@ -364,6 +378,10 @@ class Attempt:
             )
             return Phase.DRAIN
         self._obey_stop()
+        self._obey_gang()
+        if self._kill_at is not None and time.monotonic() >= self._kill_at:
+            self._log.warning("killed: it did not stop in time")
+            self._tree.kill()
         self._peers.pass_stop_on(self.folder)
         return Phase.WATCH
 
@@ -387,11 +405,14 @@ class Attempt:
             self.folder.write_stop(StopFile(reason=self._stop_wanted, grace_seconds=grace_seconds))
             if self._uploaders is not None:
                 self._uploaders.hurry_files()
-        elif time.monotonic() >= self._kill_at:
-            self._log.warning(
-                "killed: it did not stop within its grace period",
-            )
-            self._tree.kill()
+
+    def _obey_gang(self) -> None:
+        if self._gang_failed and not self._gang_obeyed:
+            # First, as above.
+            kill_at = time.monotonic() + GANG_SECONDS
+            self._kill_at = min(kill_at, self._kill_at or kill_at)
+            self.folder.write_gang_failed()
+            self._gang_obeyed = True
 
     def _launcher_is_alive(self) -> bool:
         launcher = self._tree.launcher
@@ -404,6 +425,8 @@ class Attempt:
     def _outcome_of_a_dead_launcher(self) -> Outcome:
         if self._stop_wanted is not None:
             return stopped(self._stop_wanted, "and its processes were killed")
+        if self._gang_failed:
+            return ended_with_gang()
         if self._rebooted:
             return Outcome.of(Reason.LOST, "the node was restarted while the attempt ran")
         launcher = self._tree.launcher

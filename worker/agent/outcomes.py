@@ -33,6 +33,11 @@ def stopped(reason: StopReason, how: str) -> Outcome:
     return Outcome.of(Reason(reason), f"Stopped on request ({reason}) {how}.")
 
 
+def ended_with_gang() -> Outcome:
+    """Return the outcome of a part whose launcher wrote none after the failure of another."""
+    return Outcome.of(Reason.NETWORK, attempt.ENDED_WITH_GANG)
+
+
 def unprepared(
     error: CodeUnavailableError | InitUnavailableError | UnreadableSpecError | ValidationError,
     node: str,

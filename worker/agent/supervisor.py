@@ -40,7 +40,7 @@ from sqlalchemy.orm import Session
 
 from lockstep.domain.life.grace import REASON_OF
 from lockstep.domain.life.timings import Timings
-from lockstep.storage.attempts import attempts, nodes, stops
+from lockstep.storage.attempts import attempts, gangs, nodes, stops
 from lockstep.storage.attempts.attempts import HeldAssignment
 from lockstep.storage.attempts.nodes import DeviceInfo
 from lockstep.storage.control import agreed_timings
@@ -375,9 +375,12 @@ class Supervisor:
             wanted = attempts.wanted(session, self._settings.node_name)
             if wanted:
                 self._learn_stop_terms(session)
+            to_end = gangs.to_end(session, self._settings.node_name)
         for key, intent in wanted.items():
             if key in self._attempts:
                 self._attempts[key].request_stop(REASON_OF[intent])
+        for key in to_end & self._attempts.keys():
+            self._attempts[key].end_with_gang()
 
     def _learn_stop_terms(self, session: Session) -> None:
         """Read the facts that decide the grace of a stop, before the stop itself is obeyed."""

@@ -24,11 +24,11 @@ from lockstep.engine.launcher.evidence import (
     exception_in,
     gather,
 )
+from lockstep.engine.launcher.facts import Cause, Exit, Facts
 from lockstep.engine.launcher.files import last_step
 from lockstep.engine.launcher.outcome import decide
 from lockstep.engine.launcher.stall.stacks import StackDump
 from lockstep.engine.launcher.stall.stalls import RankProgress, StallReport
-from lockstep.engine.launcher.watch import Cause, Exit, Facts
 from lockstep.engine.runtime.errors import EngineError, write_error
 from lockstep.engine.runtime.heartbeat import HeartbeatReading
 from lockstep.system.untrusted import Untrusted
@@ -49,8 +49,10 @@ def _decide(
     steps: int | None = None,
     memory_kills: int = 0,
     grace_over: bool = False,
+    gang_failed: bool = False,
 ) -> Outcome:
     facts = Facts(ranks=(0, 1), exits=list(exits), cause=cause, stop=stop, grace_over=grace_over)
+    facts.gang_failed = gang_failed
     assignment = assignment_of(ranks=2)
     return decide(
         facts,
@@ -81,6 +83,21 @@ def test_the_signal_of_the_shutdown_is_never_the_outcome() -> None:
     exits = (_exit(0, -signal.SIGTERM, time=9.0, torn_down=True), _exit(1, 7, time=10.0))
     outcome = _decide(*exits)
     assert (outcome.rank, outcome.exit_code) == (1, 7)
+
+
+@pytest.mark.parametrize(
+    ("exits", "reason"),
+    [
+        ([], Reason.NETWORK),
+        ([Exit(0, -signal.SIGTERM, 1.0, torn_down=True)], Reason.NETWORK),
+        ([Exit(0, 0, 1.0, torn_down=True), Exit(1, -9, 2.0, torn_down=True)], Reason.NETWORK),
+        ([Exit(0, 3, 1.0, torn_down=False)], Reason.USER_ERROR),
+    ],
+)
+def test_ranks_that_ended_for_another_node_name_no_cause_of_their_own(
+    exits: list[Exit], reason: Reason
+) -> None:
+    assert _decide(*exits, gang_failed=True).reason is reason
 
 
 def test_an_exit_code_that_asks_for_a_retry_wins_over_other_failures() -> None:

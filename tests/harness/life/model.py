@@ -20,7 +20,7 @@ LEASE_SECONDS: Final = 60.0
 OUTAGE_SECONDS: Final = 30.0
 HOLD_SECONDS: Final = 10.0
 HEARTBEAT_SECONDS: Final = 5.0
-CAUSE_SECONDS: Final = 10.0
+CAUSE_SECONDS: Final = 20.0
 """Limit, beside a lease, for a cause from another node if a node of a gang only lost its peers."""
 
 FINAL: Final = frozenset({"succeeded", "failed", "cancelled"})
@@ -47,7 +47,7 @@ STOPS: Final = ("cancelled", "timed_out", "shutdown", "preempted")
 CONSEQUENCES: Final = ("network", "stall")
 """Of a gang: outcomes without a cause.
 
-Neither these nor a stop end the gang while other parts continue.
+Neither these nor a stop end other parts that continue.
 """
 
 
@@ -69,6 +69,9 @@ class Job:
     state: str = "queued"
     attempt: int = 0
     cancel_asked: bool = False
+    cause: str = ""
+    """Outcome of its attempt, once that is known. The attempt ends when no part has ranks."""
+    cause_at: float = 0.0
     expected: list[set[str]] = field(default_factory=list)
     """Events that must come next, in this order; one of each set."""
     points: dict[int, list[tuple[int, float]]] = field(default_factory=dict)
@@ -230,7 +233,9 @@ class Model:
         job = self.jobs[part.job]
         gang = self._gang(job)
         if reason not in (*STOPS, *CONSEQUENCES, "succeeded"):
-            self._end_attempt(job, reason)
+            self._note_cause(job, reason, at)
+        if job.cause:
+            self._conclude(job)
             return True
         said = [one.said for one in sorted(gang, key=lambda one: one.ended_at) if one.said]
         stops = [one for one in said if one in STOPS]
@@ -282,16 +287,23 @@ class Model:
             if part.live and part.lease_until < at:
                 claimed = part.state == "claimed"
                 part.state = "ended" if claimed else "released"
-                self._end_attempt(self.jobs[part.job], "lost" if claimed else "unanswered")
+                job = self.jobs[part.job]
+                self._note_cause(job, "lost" if claimed else "unanswered", at)
+                self._conclude(job)
         for part in self.parts.values():
+            job = self.jobs[part.job]
+            late = part.state == "claimed" and at - job.cause_at > LEASE_SECONDS
+            if job.cause and part.attempt == job.attempt and late:
+                part.state = "ended"
+                self._conclude(job)
             if part.said in CONSEQUENCES and part.ended_at < at - CAUSE_SECONDS:
-                self._settle(part)
+                self._settle(part, at)
         for part in self.parts.values():
             if part.state == "ended":
                 part.stream = "sealed"
         self.may_place = True
 
-    def _settle(self, part: Part) -> None:
+    def _settle(self, part: Part, at: float) -> None:
         """The part lost the others.
 
         If all of these continued for long enough, none of them names another cause.
@@ -303,10 +315,12 @@ class Model:
         enough = part.ended_at + CAUSE_SECONDS + LEASE_SECONDS
         if (
             others
+            and not job.cause
             and job.attempt == part.attempt
             and all(other.lease_until >= enough for other in others)
         ):
-            self._end_attempt(job, part.said)
+            self._note_cause(job, part.said, at)
+            self._conclude(job)
 
     def cycle_ends(self, at: float) -> None:
         self.cycle_ended_at, self.cycle_held_until = at, 0.0
@@ -444,7 +458,20 @@ class Model:
     # -- end of an attempt
     # -------------------------------------------------------------------------------------
 
+    def _note_cause(self, job: Job, reason: str, at: float) -> None:
+        """Note the first cause of the end. The parts that have not begun end at once."""
+        if not job.cause:
+            job.cause, job.cause_at = reason, at
+        for part in self._gang(job):
+            if part.state == "assigned":
+                part.state = "released"
+
+    def _conclude(self, job: Job) -> None:
+        if not any(part.live for part in self._gang(job)):
+            self._end_attempt(job, job.cause)
+
     def _end_attempt(self, job: Job, reason: str) -> None:
+        job.cause = ""
         for other in self._gang(job):
             if other.live:
                 other.state = "released" if other.state == "assigned" else "ended"
