@@ -67,6 +67,10 @@ def decide(parts: Sequence[GangMember], cause: Outcome | None) -> Outcome | None
     """
     if cause is not None:
         return None if any(part.ended_at is None and part.claimed for part in parts) else cause
+    return _decide_without_cause(parts)
+
+
+def _decide_without_cause(parts: Sequence[GangMember]) -> Outcome | None:
     ended = [
         (part.ended_at, part.node_rank, part.outcome)
         for part in parts

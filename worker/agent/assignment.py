@@ -295,14 +295,10 @@ class Attempt:
     def _prepare(self) -> Phase:
         """Everything up to a running launcher. Repeated from its beginning after a failure."""
         assert self._claim is not None, "only a new claim is prepared"
-        if self._stop_wanted is not None:
-            return self._conclude(stopped(self._stop_wanted, "before its ranks had started"))
-        if self._gang_failed:
-            return self._conclude(ended_with_gang())
         self._peers.node_count = self._claim.node_count
-        refused = unreachable(self._claim)
-        if refused is not None:
-            return self._conclude(refused)
+        ended = self._ended_before_its_start(self._claim)
+        if ended is not None:
+            return self._conclude(ended)
         reason = Reason.STORAGE
         try:
             interface = interface_to_peers(self._claim, self._context)
@@ -351,6 +347,11 @@ class Attempt:
             return self._conclude(Outcome.of(reason, message))
         # Nothing may fail from here on: this step would be repeated, and a second launcher started.
         return Phase.WATCH
+
+    def _ended_before_its_start(self, claim: Claim) -> Outcome | None:
+        if self._stop_wanted is not None:
+            return stopped(self._stop_wanted, "before its ranks had started")
+        return ended_with_gang() if self._gang_failed else unreachable(claim)
 
     def _watch(self) -> Phase:
         """Check a running attempt once."""
