@@ -251,12 +251,18 @@ def test_a_killed_rank_ends_both_parts_and_is_named_as_cause(
     cluster.released(job_id, 60)
 
 
+@pytest.mark.parametrize("restarted", [False, True])
 def test_ranks_of_the_other_node_end_as_beside_the_failed_one_and_lose_nothing(
-    cluster: Cluster,
+    cluster: Cluster, restarted: bool
 ) -> None:
-    job_id = cluster.submit("hanging", words=("hangs",), retry={"max": 0})
+    job_id = cluster.submit(f"hanging{restarted:d}", words=("hangs",), retry={"max": 0})
     ranks = cluster.running(job_id)
+    if restarted:
+        cluster.a.kill()
     os.kill(ranks[3], signal.SIGKILL)
+    if restarted:
+        until(lambda: cluster.a.attempts(job_id)[0].cause, 60, "the cause is known")
+        cluster.start()
     job = cluster.a.wait(job_id, "failed", seconds=60)
     assert (job.outcome["reason"], job.outcome["rank"]) == ("killed", 3)
     lines = [line.text for line in cluster.a.logs(job_id)]
