@@ -263,7 +263,10 @@ def conclude(session: Session, attempt: AttemptRow, *, timings: Timings) -> None
         outcome = None if row.outcome is None else Outcome.stored(row.outcome)
         claimed = row.state is not AssignmentState.ASSIGNED
         parts.append(gang.GangMember(row.node_rank, row.ended_at, outcome, claimed=claimed))
-        if outcome is not None and outcome.reason in (Reason.LOST, Reason.UNANSWERED):
+        lost = outcome is not None and outcome.reason in (Reason.LOST, Reason.UNANSWERED)
+        if lost and row.lease_expires_at < (row.ended_at or 0.0):
+            # Its ranks may live until their fence, which counts from the last renewal. An agent
+            # that reports a restarted node has renewed.
             renewed_at = row.lease_expires_at - timings.lease_seconds
             stopped_at = max(stopped_at, renewed_at + timings.replace_after_seconds)
     cause = None if attempt.cause is None else Outcome.stored(attempt.cause)

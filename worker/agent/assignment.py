@@ -25,53 +25,35 @@ from enum import Enum, auto
 
 import structlog
 
-from lockstep.domain.errors import ErrorCode, LockstepError
-from lockstep.domain.kinds.devices import named
 from lockstep.domain.life import attempt as contract
-from lockstep.domain.life.attempt import AssignmentFile, StopFile
-from lockstep.domain.life.grace import Cause, StoppedJob, StopReason, grace_of
+from lockstep.domain.life.attempt import AssignmentFile
+from lockstep.domain.life.grace import Cause, StopReason
 from lockstep.domain.life.lifecycle import AssignmentState
 from lockstep.domain.life.outcomes import Outcome, Reason
-from lockstep.domain.spec.stored import read_stored_spec
 from lockstep.storage.attempts import attempts
 from lockstep.storage.attempts.attempts import Claim, HeldAssignment
 from lockstep.storage.attempts.stops import StopTerms
-from lockstep.storage.series import inherited, streams
+from lockstep.storage.series import streams
 from lockstep.system import processes
 from lockstep.system.processes import ProcessSnapshot
 from lockstep.worker.agent.addresses import Reservation
 from lockstep.worker.agent.context import AttemptContext
+from lockstep.worker.agent.ending import Ending
 from lockstep.worker.agent.outcomes import (
-    UNPREPARABLE,
-    ended_with_gang,
     of_a_dead_launcher,
-    stopped,
-    unprepared,
 )
-from lockstep.worker.agent.peers import Peers, interface_to_peers, unreachable
+from lockstep.worker.agent.peers import Peers, unreachable
+from lockstep.worker.agent.starting import Start
 from lockstep.worker.devices.device_memory import MemoryReclaim
 from lockstep.worker.devices.drivers import used_bytes
 from lockstep.worker.folders import DamagedFileError, Folder
-from lockstep.worker.launch import launching
 from lockstep.worker.launch.identity import launcher_key, started_in
-from lockstep.worker.launch.preparing import is_disk_failure, prepare
 from lockstep.worker.launch.sweeping import ProcessTree
-from lockstep.worker.upload.kept import restoring
-from lockstep.worker.upload.reconciling import reconciled
 from lockstep.worker.upload.stream import Stream
 from lockstep.worker.upload.uploaders import Uploaders
 
 log = structlog.get_logger(__name__)
 
-_OF_THE_DATABASE = (ErrorCode.UNAVAILABLE, ErrorCode.STORAGE_FULL)
-PREPARE_TRIES = 4
-"""Failures of store or disk in a row after which another node takes the attempt."""
-KILL_MARGIN_SECONDS = 3.0
-"""Time after the grace in which the launcher ends its ranks and writes the result, before it is
-killed with its tree."""
-GANG_SECONDS = 8.0
-"""Time for the same after the failure of another node, as after the failure of a rank beside
-them."""
 BACKOFF_SECONDS_MAX = 5.0
 
 
@@ -101,7 +83,8 @@ class Attempt:
         self.phase = phase
         self._context = context
         self._log = log.bind(assignment=stream.assignment_id)
-        self._claim = claim
+        self._start = None if claim is None else Start(context, folder, claim)
+        self._ending = Ending(folder, least_seconds=context.timings.stop_grace_seconds)
         self._tree = ProcessTree(folder.path, None)
         self._uploaders: Uploaders | None = None
         self._rendezvous: Reservation | None = None
@@ -116,14 +99,8 @@ class Attempt:
         self._node_failed = False
         self._assignment: AssignmentFile | None = None
         """As this agent read it first."""
-        self._prepare_failures = 0
         self._rebooted = False
         self._fence_deadline = 0.0
-        self._stop_wanted: StopReason | None = None
-        self._kill_at: float | None = None
-        self._stop_seconds: float | None = None
-        self._stop_terms = StopTerms(None, None)
-        self._gang_failed = self._gang_obeyed = False
         self._lost = False
         self._detached = False
         self._wake = threading.Event()
@@ -201,39 +178,22 @@ class Attempt:
 
     def request_stop(self, reason: StopReason) -> None:
         """Stop gracefully; the first reason stays."""
-        if self._stop_wanted is None:
-            self._log.info("a stop was requested", reason=reason)
-            self._stop_wanted = reason
+        if self._ending.request_stop(reason):
             self._wake.set()
 
     def end_with_gang(self) -> None:
         """End the ranks, because those of another node failed, and send what they wrote."""
-        if not self._gang_failed:
-            self._log.info("another node of the attempt failed")
-            self._gang_failed = True
+        if self._ending.note_failed_gang():
             self._wake.set()
 
     def learn(self, terms: StopTerms) -> None:
         """Take over the facts about its stop that are in the database."""
-        self._stop_terms = terms
+        self._ending.learn(terms)
 
     def grace_seconds(self, cause: Cause) -> float:
         """Return the grace of a stop now, from the folder and the database."""
-        grace = self._stop_terms.grace
-        if grace is not None and grace.seconds == 0:
-            cause = "now"
-        save, stored = self.folder.save_time(), self._stop_terms.save
-        if save is not None and not save.measured and stored is not None and stored.measured:
-            save = stored  # This node has only the forecast, or the attempt has not saved yet.
-        # A script may write that file, too, and assignment.json once it runs.
-        assignment = self._assignment or self.folder.assignment()
-        kind, given = (
-            ("script", None)
-            if assignment is None
-            else (assignment.spec.kind, assignment.spec.stop_grace_seconds)
-        )
-        job = StoppedJob(kind, save, self._context.timings.stop_grace_seconds, given)
-        return grace_of(job, cause).seconds
+        # A script may write that file, too, once it runs.
+        return self._ending.grace_seconds(cause, self._assignment or self.folder.assignment())
 
     def set_back(self) -> None:
         """Compare all that was stored with the database: it was restored from a backup."""
@@ -294,64 +254,22 @@ class Attempt:
 
     def _prepare(self) -> Phase:
         """Everything up to a running launcher. Repeated from its beginning after a failure."""
-        assert self._claim is not None, "only a new claim is prepared"
-        self._peers.node_count = self._claim.node_count
-        ended = self._ended_before_its_start(self._claim)
+        assert self._start is not None, "only a new claim is prepared"
+        claim = self._start.claim
+        self._peers.node_count = claim.node_count
+        ended = self._ending.outcome("before its ranks had started") or unreachable(claim)
         if ended is not None:
             return self._conclude(ended)
-        reason = Reason.STORAGE
-        try:
-            interface = interface_to_peers(self._claim, self._context)
-            context = self._context
-            claim, others = reconciled(self._claim, context.database, context.blobs)
-            prepare(
-                self.folder,
-                claim,
-                context.blobs,
-                context.timings,
-                interface=interface,
-                others=others,
-            )
-            spec = read_stored_spec(claim.spec)
-            restoring.bring(self.folder, claim, spec, context.database, context.blobs)
-            if spec.continues is not None and claim.node_rank == 0:
-                inherited.inherit(context.database, of=claim.former, by=claim.job_id)
-            # After a long preparation the lease may be nearly over, or lost: ranks are not started
-            # to be killed.
-            if self._lost or self._detached or processes.boottime() >= self._fence_deadline:
-                return Phase.PREPARE
-            self.folder.write_fence(self._fence_deadline)
-            if not named(self._claim.device_kind).is_slot:
-                self.folder.write_memory_before(used_bytes(self._claim.devices))
-            reason = Reason.LAUNCH_FAILED
-            self._tree.launcher = launching.launch(
-                self.folder,
-                context.children,
-                context.fork_server,
-                context.launcher_command,
-                context.environment,
-            )
-        except UNPREPARABLE as error:
-            return self._conclude(unprepared(error, self._context.node_name))
-        except Exception as error:
-            if isinstance(error, LockstepError) and error.code in _OF_THE_DATABASE:
-                # One that is away, being restored, or full: no other node can do better.
-                raise
-            self._prepare_failures += 1
-            if self._prepare_failures < PREPARE_TRIES:
-                raise
-            # Nothing of the job has run yet. Its code or checkpoint may fail, but not with a disk
-            # error.
-            self._node_failed = reason is Reason.LAUNCH_FAILED or is_disk_failure(error)
-            message = f"preparing the attempt on this node failed: {type(error).__name__}: {error}"
-            return self._conclude(Outcome.of(reason, message))
-        # Nothing may fail from here on: this step would be repeated, and a second launcher started.
-        return Phase.WATCH
+        started = self._start.run(self._fence_of_a_start)
+        if isinstance(started, Outcome):
+            self._node_failed = self._start.node_failed
+            return self._conclude(started)
+        self._tree.launcher = self._start.launcher
+        return Phase.WATCH if started else Phase.PREPARE
 
-    def _ended_before_its_start(self, claim: Claim) -> Outcome | None:
-        if self._stop_wanted is not None:
-            return stopped(self._stop_wanted, "before its ranks had started")
-        return ended_with_gang() if self._gang_failed else unreachable(claim)
+    def _fence_of_a_start(self) -> float | None:
+        late = processes.boottime() >= self._fence_deadline
+        return None if self._lost or self._detached or late else self._fence_deadline
 
     def _watch(self) -> Phase:
         """Check a running attempt once."""
@@ -378,10 +296,9 @@ class Attempt:
                 outcome=self._outcome.message,
             )
             return Phase.DRAIN
-        self._obey_stop()
-        self._obey_gang()
-        if self._kill_at is not None and time.monotonic() >= self._kill_at:
-            self._log.warning("killed: it did not stop in time")
+        if self._ending.obey(self._assignment):
+            self._uploaders.hurry_files()
+        elif self._ending.is_overdue():
             self._tree.kill()
         self._peers.pass_stop_on(self.folder)
         return Phase.WATCH
@@ -392,29 +309,6 @@ class Attempt:
             with contextlib.suppress(OSError):
                 processes.at_end_of(self._tree.launcher, self.wake)
 
-    def _obey_stop(self) -> None:
-        if self._stop_wanted is None:
-            return
-        grace = self._stop_terms.grace
-        hurries = grace is not None and grace.seconds == 0 and self._stop_seconds != 0
-        if self._kill_at is None or hurries:
-            # First, because a full disk may refuse the file: then the job is killed without having
-            # been requested to end.
-            grace_seconds = self.grace_seconds(self._stop_wanted)
-            self._stop_seconds = grace_seconds
-            self._kill_at = time.monotonic() + grace_seconds + KILL_MARGIN_SECONDS
-            self.folder.write_stop(StopFile(reason=self._stop_wanted, grace_seconds=grace_seconds))
-            if self._uploaders is not None:
-                self._uploaders.hurry_files()
-
-    def _obey_gang(self) -> None:
-        if self._gang_failed and not self._gang_obeyed:
-            # First, as above.
-            kill_at = time.monotonic() + GANG_SECONDS
-            self._kill_at = min(kill_at, self._kill_at or kill_at)
-            self.folder.write_gang_failed()
-            self._gang_obeyed = True
-
     def _launcher_is_alive(self) -> bool:
         launcher = self._tree.launcher
         if launcher is None:
@@ -424,10 +318,9 @@ class Attempt:
         )
 
     def _outcome_of_a_dead_launcher(self) -> Outcome:
-        if self._stop_wanted is not None:
-            return stopped(self._stop_wanted, "and its processes were killed")
-        if self._gang_failed:
-            return ended_with_gang()
+        ended = self._ending.outcome("and its processes were killed")
+        if ended is not None:
+            return ended
         if self._rebooted:
             return Outcome.of(Reason.LOST, "the node was restarted while the attempt ran")
         launcher = self._tree.launcher
@@ -553,7 +446,4 @@ class Attempt:
                     "the node's agent ended while it prepared the attempt; no rank had started"
                 )
                 self.phase = self._conclude(Outcome.of(Reason.SHUTDOWN, message))
-        stop = self.folder.stop()
-        if stop is not None:
-            self._stop_wanted, self._stop_seconds = stop.reason, stop.grace_seconds
-            self._kill_at = time.monotonic() + stop.grace_seconds + KILL_MARGIN_SECONDS
+        self._ending.recognise()

@@ -51,8 +51,9 @@ from lockstep.storage.objects.blobs import BlobStore
 from lockstep.system import processes
 from lockstep.system.processes import ProcessSnapshot, become_subreaper
 from lockstep.worker.agent.addresses import Reservation, address_of
-from lockstep.worker.agent.assignment import KILL_MARGIN_SECONDS, Attempt
+from lockstep.worker.agent.assignment import Attempt
 from lockstep.worker.agent.context import AttemptContext
+from lockstep.worker.agent.ending import KILL_MARGIN_SECONDS
 from lockstep.worker.agent.restores import Restores, may_live
 from lockstep.worker.devices.inventory import offers
 from lockstep.worker.folders import Folder, empty_trash, folders_in, retire
