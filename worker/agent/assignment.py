@@ -43,7 +43,7 @@ from lockstep.worker.agent.outcomes import (
     of_a_dead_launcher,
 )
 from lockstep.worker.agent.peers import Peers, unreachable
-from lockstep.worker.agent.starting import Start
+from lockstep.worker.agent.starting import LauncherStart
 from lockstep.worker.devices.device_memory import MemoryReclaim
 from lockstep.worker.devices.drivers import used_bytes
 from lockstep.worker.folders import DamagedFileError, Folder
@@ -83,7 +83,7 @@ class Attempt:
         self.phase = phase
         self._context = context
         self._log = log.bind(assignment=stream.assignment_id)
-        self._start = None if claim is None else Start(context, folder, claim)
+        self._start = None if claim is None else LauncherStart(context, folder, claim)
         self._ending = Ending(folder, least_seconds=context.timings.stop_grace_seconds)
         self._tree = ProcessTree(folder.path, None)
         self._uploaders: Uploaders | None = None

@@ -31,7 +31,7 @@ PREPARE_TRIES: Final = 4
 """Failures of store or disk in a row after which another node takes the attempt."""
 
 
-class Start:
+class LauncherStart:
     """Start of the launcher of one new claim.
 
     Parameters
