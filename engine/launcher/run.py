@@ -44,7 +44,7 @@ from lockstep.engine.launcher.stall.silence import SilenceEvent
 from lockstep.engine.launcher.start import forking, processes
 from lockstep.engine.launcher.start.gang import Gang, Launcher, PeersUnreachableError, RankProcess
 from lockstep.engine.launcher.start.one_node import OneNodeLauncher
-from lockstep.engine.launcher.watch import Facts, GangWatch
+from lockstep.engine.launcher.watch import Exit, Facts, GangWatch
 from lockstep.engine.runtime import heartbeat
 from lockstep.system.processes import become_subreaper, keep_files_private
 from lockstep.system.redaction import Redactor, secrets_of
@@ -286,11 +286,7 @@ class _Attempt:
     def _decide(self, facts: Facts) -> Outcome:
         if facts.stop is None:
             facts.stop = read_model(self._files, attempt.STOP, StopFile)
-        found = {
-            exit_.rank: evidence.gather(self._files, exit_.rank, self._streams.tail(exit_.rank))
-            for exit_ in facts.exits
-            if exit_.code != 0
-        }
+        found = {exit_.rank: self._evidence_of(exit_) for exit_ in facts.exits if exit_.code != 0}
         return outcome.decide(
             facts,
             found,
@@ -300,6 +296,11 @@ class _Attempt:
             memory_kills=processes.out_of_memory_kills() - self._memory_kills_before,
             last_lines=self._streams.last_lines(),
         )
+
+    def _evidence_of(self, exit_: Exit) -> evidence.Evidence:
+        tail = self._streams.tail(exit_.rank)
+        raised = evidence.may_have_raised(exit_.code, tail, torn_down=exit_.torn_down)
+        return evidence.gather(self._files, exit_.rank, tail, raised=raised)
 
 
 def _last_step(folder: Path, ranks: tuple[int, ...]) -> int | None:

@@ -93,6 +93,7 @@ EXCEPTIONS: dict[str, str] = {
     "engine/launcher/start/processes.py:name_process": KERNEL,
     "engine/launcher/start/processes.py:out_of_memory_kills": KERNEL,
     "engine/launcher/start/site/sitecustomize.py:": RANK,
+    "engine/launcher/start/site/sitecustomize.py:_write_exception": RANK,
     "engine/launcher/start/site/sitecustomize.py:find_spec": NO_FILE,
     "engine/launcher/start/stub.py:become_rank": RANK,
     "engine/launcher/start/stub.py:_cannot_run_file": RANK,
