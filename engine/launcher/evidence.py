@@ -46,6 +46,12 @@ _LAST_LINES = 5
 THREAD_OUTLIVED = "terminate called without an active exception"
 """C++ prints this about a thread that still runs at exit; for a Python program, only during its
 shutdown."""
+_NOT_STARTED = re.compile(
+    r"^(?:.*error while loading shared libraries: .*"
+    r"|Fatal Python error: (?:init|config|preconfig)_.*)$",
+    re.MULTILINE,
+)
+_OBSTACLE_LINES = 8
 _SIDE = re.compile(
     r"Rank (\d+) is running collective: CollectiveFingerPrint\(SequenceNumber=(\d+), OpType=(\w+)([^)]*)"
 )
@@ -97,6 +103,17 @@ class Evidence(NamedTuple):
         if self.exception is None:
             return _NCCL_ABORT.search(self.traceback or "") is not None
         return _PEER_LOST.search(self.cause or self.exception) is not None
+
+    @property
+    def obstacle(self) -> str | None:
+        """The last line about a program that could not start, of the loader or of Python."""
+        last = (
+            ""
+            if self.explains
+            else "\n".join((self.traceback or "").splitlines()[-_OBSTACLE_LINES:])
+        )
+        found = _NOT_STARTED.findall(last)
+        return found[-1] if found else None
 
     @property
     def brief(self) -> str:

@@ -21,7 +21,13 @@ from lockstep.engine.launcher import ports
 from lockstep.engine.launcher.evidence import THREAD_OUTLIVED, Evidence, disagreement
 from lockstep.engine.launcher.signals import fault_of, signal_in, signal_name, signal_of_child
 from lockstep.engine.launcher.stall.stalls import StallReport
+from lockstep.engine.launcher.start.stub import EXIT_CANNOT_RUN
 from lockstep.engine.launcher.watch import Exit, Facts
+
+_START_ADVICE = (
+    "Correct the variables of env that the loader and Python read at their start, such as "
+    "LD_LIBRARY_PATH and PYTHONHOME, or install the library that is missing."
+)
 
 
 class _Failure(NamedTuple):
@@ -292,6 +298,9 @@ def _failed(
         return Outcome.of(
             Reason.NETWORK, f"rank {rank} lost the other ranks: {found.brief}", **details
         )
+    if code in (1, EXIT_CANNOT_RUN) and found.obstacle is not None:
+        message = f"the program of rank {rank} could not start: {found.obstacle}"
+        return Outcome.of(Reason.BAD_SPEC, message, advice=_START_ADVICE, **details)
     if first.signal is None:
         program = "script" if assignment.spec.kind == "script" else "the engine"
         return Outcome.of(

@@ -41,7 +41,7 @@ from lockstep.engine.launcher.files import last_step, read_model
 from lockstep.engine.launcher.output.segments import Segments
 from lockstep.engine.launcher.output.streams import Streams
 from lockstep.engine.launcher.stall.silence import SilenceEvent
-from lockstep.engine.launcher.start import forking, processes
+from lockstep.engine.launcher.start import forking, processes, stub
 from lockstep.engine.launcher.start.gang import Gang, Launcher, PeersUnreachableError, RankProcess
 from lockstep.engine.launcher.start.one_node import OneNodeLauncher
 from lockstep.engine.launcher.watch import Exit, Facts, GangWatch
@@ -207,7 +207,10 @@ class _Attempt:
     def _prepare_rank(self, rank: int) -> Mapping[str, str]:
         self._streams.open(rank)
         cores = len(os.sched_getaffinity(0))
-        return environment.rank_environment(self._assignment, self._folder, cores=cores, rank=rank)
+        environ = environment.rank_environment(
+            self._assignment, self._folder, cores=cores, rank=rank
+        )
+        return stub.held_back(environ)
 
     def _on_started(self, ranks: Mapping[int, RankProcess]) -> None:
         self._watch.begin(ranks)

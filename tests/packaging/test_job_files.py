@@ -96,7 +96,9 @@ EXCEPTIONS: dict[str, str] = {
     "engine/launcher/start/site/sitecustomize.py:_write_exception": RANK,
     "engine/launcher/start/site/sitecustomize.py:find_spec": NO_FILE,
     "engine/launcher/start/stub.py:become_rank": RANK,
+    "engine/launcher/start/stub.py:_cannot_run": RANK,
     "engine/launcher/start/stub.py:_cannot_run_file": RANK,
+    "engine/launcher/start/stub.py:_may_not_be_run": RANK,
     "engine/launcher/start/stub.py:_report": RANK,
     "lockstep/client/local/machine.py:_folder": AT_NODE,
 }
