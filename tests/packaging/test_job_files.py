@@ -54,6 +54,7 @@ EXCEPTIONS: dict[str, str] = {
             f"worker/launch/{place}"
             for place in (
                 "code.py:bring",
+                "code.py:_put",
                 "code.py:_bring_upload",
                 "code.py:unpack",
                 "code.py:_unpack_member",
