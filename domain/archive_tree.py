@@ -19,6 +19,9 @@ NAME_BYTES_MAX: Final = 255
 PATH_BYTES_MAX: Final = 2_048
 """A path or the target of a link. The kernel's limit is 4,095 with the node's folder before it."""
 
+GIT_POINTER_BYTES_MAX: Final = 1_024
+_GIT_POINTERS: Final = (b"version https://git-lfs.github.com/spec/", b"/annex/objects/")
+
 
 class UnsafeMemberError(Exception):
     """A member leads out of the archive's tree, or through a link. The message names it."""
@@ -182,6 +185,11 @@ def parts_of(name: str) -> tuple[str, ...]:
     if ".." in parts:
         raise UnsafeMemberError(f"member {name!r} is outside the archive's folder", name)
     return parts
+
+
+def is_git_pointer(content: bytes) -> bool:
+    """Return whether a file only names content that git keeps elsewhere (LFS, git-annex)."""
+    return len(content) <= GIT_POINTER_BYTES_MAX and content.startswith(_GIT_POINTERS)
 
 
 def _kind_of(member: tarfile.TarInfo) -> str:

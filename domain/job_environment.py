@@ -70,6 +70,11 @@ OF_LOCKSTEP: Final = (
         "the launcher sends to a script that is [silent](logs.md#a-script-that-is-silent).",
         only="`kind: script`",
     ),
+    Variable(
+        "LOCKSTEP_EXCEPTION",
+        "File into which Python writes the exception that ends it, for the outcome.",
+        only="`kind: script`",
+    ),
 )
 OF_TORCHRUN: Final = (
     Variable("RANK", "Rank of this process in the attempt, from 0."),
@@ -114,7 +119,8 @@ OF_THE_MACHINE: Final = (
     Variable("PYTHONUNBUFFERED", "`1`: lines arrive as they are printed.", can_be_replaced=True),
     Variable(
         "PYTHONPATH",
-        "A folder whose one module, `sitecustomize`, sets up `LOCKSTEP_STACKS`, lets torch's store "
+        "A folder whose one module, `sitecustomize`, sets up `LOCKSTEP_STACKS` and "
+        "`LOCKSTEP_EXCEPTION`, lets torch's store "
         "listen on loopback alone where its address is a loopback one, and removes the folder from "
         "`sys.path`; then the value of the job's `env`.",
         only="`kind: script`",

@@ -85,6 +85,8 @@ SYSTEM_SPOOL_BYTES_MAX: Final = 16 * 1024 * 1024
 it stays when it is stored, as for the job's own metrics."""
 TENSORBOARD_FILES_MAX: Final = 200
 """Event files of one job that are read. Each is asked for its length four times a second."""
+TENSORBOARD_SOURCES_MAX: Final = 1_000
+"""Contents of event files, with those that were rewritten."""
 METRIC_POINTS_PER_JOB_MAX: Final = 200_000_000
 """Stored points of a job's own series, and as many again of the agents' measurements: about 2 GB. A
 run of 20 series and 10 steps a second writes as many in eleven days; a flood at the rate below, in

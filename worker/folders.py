@@ -26,6 +26,7 @@ from lockstep.domain import limits
 from lockstep.domain.life import attempt
 from lockstep.domain.life.attempt import (
     AssignmentFile,
+    EventFilesFile,
     FenceFile,
     FollowedFile,
     KeptMemory,
@@ -108,6 +109,12 @@ class Folder:
 
     def followed(self) -> FollowedFile | None:
         return self._readable(attempt.FOLLOWED, FollowedFile)
+
+    def write_event_files(self, file: EventFilesFile) -> None:
+        self._write(attempt.EVENT_FILES, file)
+
+    def event_files(self) -> EventFilesFile | None:
+        return self._readable(attempt.EVENT_FILES, EventFilesFile)
 
     def is_first_report(self, key: str) -> bool:
         """Return whether an event was not reported before, and note it."""

@@ -80,6 +80,7 @@ TENSORBOARD: Final = "tensorboard"
 LOGS: Final = "logs"
 UPLOADED: Final = "logs/uploaded"
 FOLLOWED: Final = "followed.json"
+EVENT_FILES: Final = "event_files.json"
 REPORTED: Final = "reported.json"
 CHECKPOINTS: Final = "checkpoints"
 SAVE_TIME: Final = "save_time.json"
@@ -226,6 +227,24 @@ class FollowedFile(_File):
     """Offset up to which it is stored."""
     last_bytes: Annotated[str, Field(pattern="^([0-9a-f]{2})*$")]
     """The bytes before that offset, in hexadecimal digits."""
+
+
+class EventFile(_File):
+    """One TensorBoard event file of a script."""
+
+    head: Annotated[str, Field(pattern="^([0-9a-f]{2})+$")]
+    """Its first record, in hexadecimal digits."""
+    source: str
+    """Source of its offset in the database."""
+
+
+class EventFilesFile(_File):
+    """Event files that the agent reads, for a later agent."""
+
+    files: dict[str, EventFile]
+    """By their names below the folder."""
+    used: list[str]
+    """All sources of the attempt."""
 
 
 class ReportedFile(_File):

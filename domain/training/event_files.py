@@ -216,6 +216,14 @@ def _signed(value: bytes) -> int:
 # --------------------------------------------------------------------------------------------------
 
 
+def writer_record(data: bytes) -> bytes:
+    """Return the record with which a writer begins its file; empty without a whole one."""
+    first = split(data).payloads[:1]
+    if not first or _FILE_VERSION not in first[0]:
+        return b""
+    return data[: HEADER_BYTES + len(first[0]) + FOOTER_BYTES]
+
+
 def header(time: float) -> bytes:
     """The record with which an event file begins."""
     return _record(_double(1, time) + _bytes(3, _FILE_VERSION))

@@ -3,7 +3,7 @@
 Ranks append one JSON object per line to the attempt's spool: ``{"step": 12, "time": 1700000000.5,
 "values": {"train/loss": 2.5}}``. ``step`` counts optimizer steps from 1, ``time`` is seconds since
 the epoch. A script's ``$LOCKSTEP_METRICS`` is such a file too, which may also have flat lines
-(``{"step": 12, "loss": 2.5}``). Non-finite values are the strings ``"NaN"``, ``"Infinity"`` and
+(``{"step": 12, "loss": 2.5}``), or lines with ``values`` and other names. Non-finite values are the strings ``"NaN"``, ``"Infinity"`` and
 ``"-Infinity"``, in files and in the API: JSON has no numbers for them, and a NaN loss is the most
 important point of a chart.
 
@@ -36,6 +36,12 @@ NAME: Final = re.compile(rf"^[A-Za-z0-9_][A-Za-z0-9_./ -]{{0,{limits.METRIC_NAME
 _TIME_MAX: Final = 1e11
 """Seconds since the epoch in the year 5138: a larger number is in milliseconds, or no time at
 all."""
+_TIME_MIN: Final = 1e9
+"""The year 2001: a smaller number in a flat line is a duration."""
+_NO_TIME: Final = (
+    "time is the time of the line, in seconds since the epoch; give a duration another name, such "
+    "as step_seconds"
+)
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 _NON_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
@@ -120,11 +126,14 @@ def decode(line: str | bytes, *, now: float, default_step: int) -> StepValues:
         raise ValueError(f"step: expected a whole number of at least 0, got {step!r}")
     if isinstance(time, bool) or not isinstance(time, int | float) or not 0 <= time < _TIME_MAX:
         raise ValueError(f"time: expected seconds since the epoch, got {time!r}")
-    values = document.get("values")
-    if not isinstance(values, Mapping):
-        values = document
     numbers: dict[str, float] = {}
     refused: dict[str, str] = {}
+    values = document
+    if isinstance(document.get("values"), Mapping):
+        given = document.pop("values")
+        values = {**document, **given} if document else given
+    elif time < _TIME_MIN and time is not now:
+        time, refused["time"] = now, _NO_TIME
     for name, value in values.items():
         if not is_name(name):
             refused[name] = name_refusal()

@@ -28,6 +28,7 @@ from lockstep.domain.life import attempt
 from lockstep.domain.life.attempt import AssignmentFile
 from lockstep.domain.spec import launchers
 from lockstep.domain.spec.job import JobSpec, PathCode
+from lockstep.engine.launcher import evidence
 from lockstep.engine.runtime import heartbeat
 
 SITE = Path(__file__).parent / "start" / "site"
@@ -92,7 +93,7 @@ def rank_environment(
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "LOCKSTEP_METRICS": str(folder / attempt.METRICS),
         "LOCKSTEP_OUTPUT": str(_output(assignment.spec, folder)),
-        **_of_script(assignment.spec, folder),
+        **_of_script(assignment.spec, folder, rank),
         **_stacks(assignment.spec, folder, rank),
         "LOCKSTEP_JOB_ID": assignment.job_id,
         "LOCKSTEP_ATTEMPT": str(assignment.attempt_number),
@@ -108,13 +109,14 @@ def _output(spec: JobSpec, folder: Path) -> Path:
     return folder / attempt.OUTPUT if beside else inside
 
 
-def _of_script(spec: JobSpec, folder: Path) -> dict[str, str]:
+def _of_script(spec: JobSpec, folder: Path, rank: int) -> dict[str, str]:
     if spec.script is None:
         return {}
     own = spec.env.get("PYTHONPATH")
     return {
         "LOCKSTEP_TENSORBOARD": str(folder / attempt.TENSORBOARD),
         "LOCKSTEP_STOP": str(folder / attempt.STOP_NOTICE),
+        "LOCKSTEP_EXCEPTION": str(folder / evidence.uncaught_file(rank)),
         "PYTHONPATH": os.pathsep.join(filter(None, (str(SITE), own))),
     }
 

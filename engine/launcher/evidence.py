@@ -1,15 +1,17 @@
 """Evidence of a rank's failure: its error file, or the end of its stderr.
 
-Three sources, the best first: ``errors/rank<R>.json``, written by the engine or by the stub; the
-error file of torch's ``record`` decorator, which a script may use; the traceback at the end of
-stderr.
+Four sources, the best first: ``errors/rank<R>.json``, written by the engine or by the stub; the
+error file of torch's ``record`` decorator, which a script may use; the exception that ended a
+script's Python, as its ``sitecustomize`` writes it; the last lines of stderr.
 
-Not here: the choice between the ranks' evidence (``engine.launcher.outcome``).
+Not here: the text of tracebacks (``engine.launcher.tracebacks``), the choice between the ranks'
+evidence (``engine.launcher.outcome``).
 """
 
 from __future__ import annotations
 
 import re
+import signal
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
@@ -17,18 +19,19 @@ from pydantic import BaseModel
 from lockstep.domain import limits
 from lockstep.domain.life import attempt
 from lockstep.domain.life.outcomes import Reason
+from lockstep.engine.launcher import tracebacks
 from lockstep.engine.launcher.files import read_model, read_object
-from lockstep.engine.launcher.signals import signal_of_child
+from lockstep.engine.launcher.signals import signal_in, signal_of_child
 from lockstep.system.untrusted import Untrusted
 
-_TRACEBACK = "Traceback (most recent call last):"
-_EXCEPTION = re.compile(
-    r"^(?:\[rank\d+\]:\s)?([A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning|[A-Z]\w*)\b(?::.*)?)$"
-)
 _PEER_LOST = re.compile(
-    r"gloo/transport|connectFullMesh|Connection (?:closed|reset) by peer|monitoredBarrier|TCPStore"
-    r"|nccl(?:Remote|System)Error|NCCL communicator was aborted|Dist(?:Network|Store)Error"
+    r"gloo/transport|connectFullMesh|monitoredBarrier|TCPStore"
+    r"|nccl(?:Remote|System)Error|NCCL communicator was aborted"
+    r"|^(?:torch\.[\w.]+\.)?_?Dist(?:Network|Store)Error\b"
+    r"|^RuntimeError: Connection (?:closed|reset) by peer"
 )
+"""Texts and classes of torch.distributed, Gloo and NCCL. The connections of a script's own requests
+raise other classes than RuntimeError."""
 _NCCL_ABORT = re.compile(
     r"nccl(?:Remote|System)Error|NCCL communicator was aborted|Watchdog caught collective operation timeout"
 )
@@ -38,13 +41,17 @@ _NO_SPACE = re.compile(r"\[Errno (?:28|122)\]")
 """Python's text for ENOSPC and EDQUOT. On a full disk a rank may be unable to write its own error
 file."""
 _PORT_TAKEN = re.compile(r"\[Errno 98\]|EADDRINUSE|address already in use", re.IGNORECASE)
-_CHAINED = re.compile(
-    r"(?:During handling of the above exception, another exception occurred"
-    r"|The above exception was the direct cause of the following exception):"
-    r"\s*(?:\[rank\d+\]:\s*)*$"
-)
 _LAST_LINES = 5
 """Lines of a program without a traceback that may tell its end."""
+THREAD_OUTLIVED = "terminate called without an active exception"
+"""C++ prints this about a thread that still runs at exit; for a Python program, only during its
+shutdown."""
+_NOT_STARTED = re.compile(
+    r"^(?:.*error while loading shared libraries: .*"
+    r"|Fatal Python error: (?:init|config|preconfig)_.*)$",
+    re.MULTILINE,
+)
+_OBSTACLE_LINES = 8
 _SIDE = re.compile(
     r"Rank (\d+) is running collective: CollectiveFingerPrint\(SequenceNumber=(\d+), OpType=(\w+)([^)]*)"
 )
@@ -61,6 +68,16 @@ class RankErrorFile(BaseModel, frozen=True):
     time: float | None = None
 
 
+class UncaughtFile(BaseModel, frozen=True):
+    """``errors/uncaught<R>.json``, which a script's Python writes at its end."""
+
+    exception: str
+    traceback: str
+    own: bool
+    """True for the rank's first process; others may have a parent that handles their failure."""
+    time: float
+
+
 class Evidence(NamedTuple):
     """Evidence of one rank's failure beside its exit code. All None without evidence."""
 
@@ -70,6 +87,8 @@ class Evidence(NamedTuple):
     step: int | None = None
     time: float | None = None
     """Seconds since the epoch."""
+    cause: str | None = None
+    """The exception that has the reason, if the last one follows from it."""
 
     @property
     def explains(self) -> bool:
@@ -83,7 +102,24 @@ class Evidence(NamedTuple):
             return self.reason is Reason.NETWORK
         if self.exception is None:
             return _NCCL_ABORT.search(self.traceback or "") is not None
-        return _PEER_LOST.search(self.exception) is not None
+        return _PEER_LOST.search(self.cause or self.exception) is not None
+
+    @property
+    def obstacle(self) -> str | None:
+        """The last line about a program that could not start, of the loader or of Python."""
+        last = (
+            ""
+            if self.explains
+            else "\n".join((self.traceback or "").splitlines()[-_OBSTACLE_LINES:])
+        )
+        found = _NOT_STARTED.findall(last)
+        return found[-1] if found else None
+
+    @property
+    def brief(self) -> str:
+        """The first line of the exception that has the reason."""
+        lines = (self.cause or self.exception or "no reason was given").splitlines()
+        return lines[0][:500]
 
 
 def disagreement(exception: str | None) -> str | None:
@@ -114,33 +150,39 @@ def elastic_error_file(rank: int) -> str:
     return f"{attempt.ERRORS}/elastic{rank}.json"
 
 
-def gather(files: Untrusted, rank: int, stderr_tail: str) -> Evidence:
-    """Return the best available evidence of one rank's failure."""
+def uncaught_file(rank: int) -> str:
+    """Return the name of the file for the exception that ends a script's Python."""
+    return f"{attempt.ERRORS}/uncaught{rank}.json"
+
+
+def gather(files: Untrusted, rank: int, stderr_tail: str, *, raised: bool = True) -> Evidence:
+    """Return the best available evidence of one rank's failure.
+
+    Without ``raised`` an exception cannot have ended the rank (:func:`may_have_raised`).
+    """
     own = _own(files, error_file(rank))
     if own is not None:
         return own
-    recorded = _recorded(files, elastic_error_file(rank))
-    if recorded is not None:
-        return recorded
     tail = stderr_tail.strip()
-    exception = exception_in(tail)
-    return Evidence(
-        _reason_in(exception) or _port_taken(tail, exception),
-        exception=exception,
-        traceback=tail[-limits.TRACEBACK_CHARS_MAX :] or None,
-    )
+    found = Evidence()
+    if raised:
+        found = (
+            _recorded(files, elastic_error_file(rank))
+            or _uncaught(files, uncaught_file(rank), tail)
+            or _printed(tail)
+        )
+    return found._replace(traceback=found.traceback or tail[-limits.TRACEBACK_CHARS_MAX :] or None)
 
 
-def exception_in(text: str) -> str | None:
-    """Return type and message of the last exception whose traceback is in ``text``."""
-    _, found, after = text.rpartition(_TRACEBACK)
-    if not found:
-        return None
-    for line in after.splitlines():
-        match = _EXCEPTION.match(line)
-        if match:
-            return match[1][:1_000]
-    return None
+def may_have_raised(code: int, stderr_tail: str, *, torn_down: bool) -> bool:
+    """Return whether an exception that Python did not handle can have ended a rank.
+
+    Python then exits with 1, unless the launcher ends it first or a thread of C++ outlives it.
+    """
+    number = signal_in(code, wrapped=True)
+    if number == signal.SIGABRT and THREAD_OUTLIVED in stderr_tail:
+        return True
+    return code == 1 or (torn_down and number is not None)
 
 
 def _own(files: Untrusted, name: str) -> Evidence | None:
@@ -158,34 +200,45 @@ def _recorded(files: Untrusted, name: str) -> Evidence | None:
     extra = message.get("extraInfo")
     stack = extra.get("py_callstack") if isinstance(extra, dict) else None
     exception = _head(message.get("message"))
-    return Evidence(_reason_in(exception), exception=exception, traceback=_tail(stack))
+    return None if exception is None else _raised(exception, _tail(stack))
 
 
-def _reason_in(exception: str | None) -> Reason | None:
-    """Return the reason that an exception implies by itself: another try may pass."""
-    if exception is None:
+def _uncaught(files: Untrusted, name: str, tail: str) -> Evidence | None:
+    file = read_model(files, name, UncaughtFile)
+    exception = None if file is None else _head(file.exception)
+    if file is None or exception is None:
         return None
+    if not file.own and not tracebacks.is_last(tail, exception):
+        return None
+    return _raised(exception, _tail(file.traceback))._replace(time=file.time)
+
+
+def _printed(tail: str) -> Evidence:
+    """Return the evidence at the end of stderr: an exception, or the words of a program."""
+    printed = tracebacks.last_printed(tail)
+    if printed is not None and printed.is_last:
+        return _raised(printed.exception[:1_000], tail[-limits.TRACEBACK_CHARS_MAX :])
+    last = "\n".join((tail if printed is None else printed.after).splitlines()[-_LAST_LINES:])
+    return Evidence(Reason.PORT_IN_USE if _PORT_TAKEN.search(last) else None)
+
+
+def _raised(exception: str, traceback: str | None) -> Evidence:
+    """Return the evidence of an exception, with the reason of the first one in its chain."""
+    found = Evidence(exception=exception, traceback=traceback)
+    for earlier in (None, *tracebacks.chained(traceback or "")):
+        said = found._replace(reason=_reason_in(earlier or exception), cause=earlier)
+        if said.reason is not None or said.blames_peer:
+            return said
+    return found
+
+
+def _reason_in(exception: str) -> Reason | None:
+    """Return the reason that an exception implies by itself: another try may pass."""
     if _NO_SPACE.search(exception):
         return Reason.STORAGE
     if _PORT_TAKEN.search(exception):
         return Reason.PORT_IN_USE
     return Reason.KILLED if signal_of_child(exception) else None
-
-
-def _port_taken(tail: str, exception: str | None) -> Reason | None:
-    """Return the reason if the rank ended because of a port.
-
-    Only its end counts: a program may log a port in use and choose another. The last exception may
-    follow from the one about the port.
-    """
-    if exception is None:
-        ends = tail.splitlines()[-_LAST_LINES:]
-        return Reason.PORT_IN_USE if _PORT_TAKEN.search("\n".join(ends)) else None
-    earlier = tail.split(_TRACEBACK)[:-1]
-    while earlier and _CHAINED.search(earlier[-1].rstrip()):
-        if _PORT_TAKEN.search(earlier.pop()):
-            return Reason.PORT_IN_USE
-    return None
 
 
 def _head(exception: Any) -> str | None:

@@ -18,10 +18,16 @@ from typing import Any, NamedTuple
 from lockstep.domain.life.attempt import ENDED_WITH_GANG, AssignmentFile
 from lockstep.domain.life.outcomes import Outcome, Reason, with_advice_of_cause
 from lockstep.engine.launcher import ports
-from lockstep.engine.launcher.evidence import Evidence, disagreement
+from lockstep.engine.launcher.evidence import THREAD_OUTLIVED, Evidence, disagreement
 from lockstep.engine.launcher.facts import Exit, Facts
 from lockstep.engine.launcher.signals import fault_of, signal_in, signal_name, signal_of_child
 from lockstep.engine.launcher.stall.stalls import StallReport
+from lockstep.engine.launcher.start.stub import EXIT_CANNOT_RUN
+
+_START_ADVICE = (
+    "Correct the variables of env that the loader and Python read at their start, such as "
+    "LD_LIBRARY_PATH and PYTHONHOME, or install the library that is missing."
+)
 
 
 class _Failure(NamedTuple):
@@ -125,12 +131,9 @@ def _of_first_failure(
     if first.exit.early:
         return _left_early(first.exit.rank, common)
     left = next((exit_ for exit_ in facts.exits if exit_.code == 0 and not exit_.torn_down), None)
-    if first.signal == signal.SIGABRT and not first.found.explains:
-        # C++ prints this about a thread that still runs at exit; for a Python program, only during
-        # its shutdown.
-        traceback = first.found.traceback or ""
-        if left is not None or "terminate called without an active exception" in traceback:
-            return _aborted_at_the_end(first, common)
+    aborted = first.signal == signal.SIGABRT and not first.found.explains
+    if aborted and (left is not None or THREAD_OUTLIVED in (first.found.traceback or "")):
+        return _aborted_at_the_end(first, common)
     if first.lost_peer and left is not None:
         message = (
             f"rank {left.rank} exited with code 0 before the others had finished, so rank "
@@ -181,7 +184,7 @@ def _stopped(
         how = "the ranks had not been started"
     if failed is not None:
         rank, found = failed
-        how += f", but rank {rank} failed: {_brief(found)}"
+        how += f", but rank {rank} failed: {found.brief}"
         common = {**common, **_evidence_fields(found)}
     return Outcome.of(
         Reason(facts.stop.reason), f"stopped on request ({facts.stop.reason}); {how}", **common
@@ -300,8 +303,11 @@ def _failed(
         return _reported(found, found.reason, assignment, memory_kills, details)
     if first.lost_peer:
         return Outcome.of(
-            Reason.NETWORK, f"rank {rank} lost the other ranks: {_brief(found)}", **details
+            Reason.NETWORK, f"rank {rank} lost the other ranks: {found.brief}", **details
         )
+    if code in (1, EXIT_CANNOT_RUN) and found.obstacle is not None:
+        message = f"the program of rank {rank} could not start: {found.obstacle}"
+        return Outcome.of(Reason.BAD_SPEC, message, advice=_START_ADVICE, **details)
     if first.signal is None:
         program = "script" if assignment.spec.kind == "script" else "the engine"
         return Outcome.of(
@@ -311,7 +317,7 @@ def _failed(
         message = f"rank {rank} was killed because the node's memory ran out"
         return Outcome.of(Reason.HOST_OUT_OF_MEMORY, message, **details)
     if on_its_way_out:
-        return Outcome.of(Reason.USER_ERROR, f"rank {rank} raised {_brief(found)}", **details)
+        return Outcome.of(Reason.USER_ERROR, f"rank {rank} raised {found.brief}", **details)
     return _signalled(first, first.signal, details)
 
 
@@ -323,7 +329,7 @@ def _reported(
     details: dict[str, Any],
 ) -> Outcome:
     """Return the outcome of a rank whose evidence has a reason."""
-    rank, brief = details["rank"], _brief(found)
+    rank, brief = details["rank"], found.brief
     message = f"rank {rank} failed: {brief}"
     if reason is Reason.KILLED and memory_kills > 0:
         killed = "a loader worker" if "loader" in brief.lower() else "a process"
@@ -351,11 +357,6 @@ def _signalled(first: _Failure, number: int, details: dict[str, Any]) -> Outcome
         return Outcome.of(Reason.KILLED, message, **details)
     message = f"rank {first.exit.rank} {fault.message}: {name}{through}"
     return Outcome.of(Reason.KILLED, message, advice=fault.advice, **details)
-
-
-def _brief(found: Evidence) -> str:
-    lines = (found.exception or "no reason was given").splitlines()
-    return lines[0][:500]
 
 
 def _evidence_fields(found: Evidence) -> dict[str, Any]:

@@ -37,12 +37,12 @@ from lockstep.domain.life.attempt import AssignmentFile, EngineEvent, ResultFile
 from lockstep.domain.life.outcomes import Outcome, Reason
 from lockstep.engine.launcher import environment, evidence, outcome
 from lockstep.engine.launcher.bounds import Bounds
-from lockstep.engine.launcher.facts import Facts
+from lockstep.engine.launcher.facts import Exit, Facts
 from lockstep.engine.launcher.files import last_step, read_model
 from lockstep.engine.launcher.output.segments import Segments
 from lockstep.engine.launcher.output.streams import Streams
 from lockstep.engine.launcher.stall.silence import SilenceEvent
-from lockstep.engine.launcher.start import forking, processes
+from lockstep.engine.launcher.start import forking, processes, stub
 from lockstep.engine.launcher.start.gang import Gang, Launcher, PeersUnreachableError, RankProcess
 from lockstep.engine.launcher.start.one_node import OneNodeLauncher
 from lockstep.engine.launcher.watch import GangWatch
@@ -208,7 +208,10 @@ class _Attempt:
     def _prepare_rank(self, rank: int) -> Mapping[str, str]:
         self._streams.open(rank)
         cores = len(os.sched_getaffinity(0))
-        return environment.rank_environment(self._assignment, self._folder, cores=cores, rank=rank)
+        environ = environment.rank_environment(
+            self._assignment, self._folder, cores=cores, rank=rank
+        )
+        return stub.held_back(environ)
 
     def _on_started(self, ranks: Mapping[int, RankProcess]) -> None:
         self._watch.begin(ranks)
@@ -287,11 +290,7 @@ class _Attempt:
     def _decide(self, facts: Facts) -> Outcome:
         if facts.stop is None:
             facts.stop = read_model(self._files, attempt.STOP, StopFile)
-        found = {
-            exit_.rank: evidence.gather(self._files, exit_.rank, self._streams.tail(exit_.rank))
-            for exit_ in facts.exits
-            if exit_.code != 0
-        }
+        found = {exit_.rank: self._evidence_of(exit_) for exit_ in facts.exits if exit_.code != 0}
         return outcome.decide(
             facts,
             found,
@@ -301,6 +300,11 @@ class _Attempt:
             memory_kills=processes.out_of_memory_kills() - self._memory_kills_before,
             last_lines=self._streams.last_lines(),
         )
+
+    def _evidence_of(self, exit_: Exit) -> evidence.Evidence:
+        tail = self._streams.tail(exit_.rank)
+        raised = evidence.may_have_raised(exit_.code, tail, torn_down=exit_.torn_down)
+        return evidence.gather(self._files, exit_.rank, tail, raised=raised)
 
 
 def _last_step(folder: Path, ranks: tuple[int, ...]) -> int | None:

@@ -30,7 +30,7 @@ from lockstep.system.files import write_atomically
 _STORAGE_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
 _COLLECTIVE: Final = re.compile(
     r"gloo[/\\]|\bgloo\b|ncclRemoteError|NCCL error|ncclUnhandled|ncclSystemError|TCPStore|ProcessGroup(Gloo|NCCL)|"
-    r"Connection closed by peer|Connection reset by peer|monitoredBarrier",
+    r"^Connection (closed|reset) by peer|monitoredBarrier",
 )
 _NO_HOST_MEMORY: Final = re.compile(
     r"DefaultCPUAllocator: (can't|not enough) allocate|not enough memory: you tried"

@@ -6,13 +6,12 @@ Names are sorted; times, owners and the compressor's header are fixed; of a file
 executable bit is kept. An unchanged folder is therefore sent once.
 
 Excluded are version control, caches, virtual environments, and the patterns of ``.lockstepignore``
-(or, if there is none, of ``.gitignore``) at the top of the folder. Supported patterns of git:
-``name``, ``*.ext``, ``folder/``, ``/only/here``, ``a/*/b``, ``**`` and ``!kept``; the last matching
-line decides. Each excluded path is listed with its rule.
+(or, if there is none, of ``.gitignore``) at the top of the folder. Each excluded path is listed with
+its rule. An empty folder is packed, too.
 
 A link to a file of the folder is packed as the file, a link to a folder of it as a link.
 
-Not here: the upload (``client.api``), and the server's checks of an archive
+Not here: the patterns (``client.ignoring``), the upload (``client.api``), and the server's checks of an archive
 (``api.jobs.archives``).
 """
 
@@ -22,19 +21,19 @@ import errno
 import gzip
 import hashlib
 import os
-import re
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Final, NamedTuple
 
 from lockstep.client.errors import UsageError
+from lockstep.client.ignoring import Ignore
 from lockstep.domain import limits
+from lockstep.domain.archive_tree import GIT_POINTER_BYTES_MAX, is_git_pointer
 
 ALWAYS_LEFT_OUT: Final = frozenset(
     ".git .hg .svn __pycache__ .venv venv .mypy_cache .ruff_cache .pytest_cache .ipynb_checkpoints .tox .DS_Store".split()
 )
-IGNORE_FILES: Final = (".lockstepignore", ".gitignore")
 BIGGEST_NAMED: Final = 5
 COMPRESS_LEVEL: Final = 6
 
@@ -48,6 +47,8 @@ class CodeArchive:
     size_bytes: int
     files: int
     left_out: tuple[SkippedPath, ...] = ()
+    pointers: tuple[str, ...] = ()
+    """Files whose content git keeps elsewhere (LFS, git-annex), so that only a pointer is sent."""
 
 
 class SkippedPath(NamedTuple):
@@ -57,56 +58,6 @@ class SkippedPath(NamedTuple):
     """Relative to the folder; a folder's ends in ``/``."""
     rule: str
     """Rule that excluded it, such as ``.gitignore line 3 (data/)``."""
-
-
-class Ignore:
-    """The patterns of one ignore file."""
-
-    def __init__(self, text: str, file: str = ""):
-        self._rules: list[tuple[re.Pattern[str], bool, bool, str]] = []
-        for number, raw in enumerate(text.splitlines(), start=1):
-            line = raw.rstrip()
-            if not line or line.startswith("#"):
-                continue
-            kept = line.startswith("!")
-            pattern = line[1:] if kept else line
-            folders_only = pattern.endswith("/")
-            self._rules.append(
-                (
-                    _pattern(pattern.rstrip("/")),
-                    kept,
-                    folders_only,
-                    f"{file} line {number} ({line})",
-                )
-            )
-
-    def rule(self, path: str, *, is_folder: bool) -> str | None:
-        """The line that leaves out ``path``, which is relative to the top and has ``/``.
-
-        None if it is kept.
-        """
-        found = None
-        for pattern, kept, folders_only, line in self._rules:
-            if (is_folder or not folders_only) and pattern.fullmatch(path):
-                found = None if kept else line
-        return found
-
-
-def _pattern(line: str) -> re.Pattern[str]:
-    """A git pattern as a regular expression over the whole relative path."""
-    anchored = "/" in line
-    parts = line.lstrip("/").split("/")
-    regex = "" if anchored else "(?:.*/)?"
-    for number, part in enumerate(parts):
-        last = number == len(parts) - 1
-        if part == "**":
-            regex += ".*" if last else "(?:.*/)?"
-            continue
-        regex += "".join(
-            "[^/]*" if char == "*" else "[^/]" if char == "?" else re.escape(char) for char in part
-        )
-        regex += "" if last else "/"
-    return re.compile(regex)
 
 
 def pack(folder: Path, target: Path) -> CodeArchive:
@@ -136,8 +87,11 @@ def pack(folder: Path, target: Path) -> CodeArchive:
         gzip.GzipFile("", "wb", COMPRESS_LEVEL, raw, mtime=0) as packed,
         tarfile.open(mode="w", fileobj=packed, format=tarfile.PAX_FORMAT) as tar,
     ):
-        for name, path in files:
-            _add(tar, name, path)
+        for name in found.folders:
+            empty = tarfile.TarInfo(name)
+            empty.type, empty.mode = tarfile.DIRTYPE, 0o755
+            tar.addfile(empty)
+        pointers = tuple(name for name, path in files if _add(tar, name, path))
         for name, target_of in found.links:
             link = tarfile.TarInfo(name)
             link.type, link.linkname, link.mode = tarfile.SYMTYPE, target_of, 0o777
@@ -147,7 +101,7 @@ def pack(folder: Path, target: Path) -> CodeArchive:
         raise _too_large(folder, files, f"{_mib(size)} compressed", _mib(limits.UPLOAD_BYTES_MAX))
     with target.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return CodeArchive(target, digest, size, len(files), tuple(found.left_out))
+    return CodeArchive(target, digest, size, len(files), tuple(found.left_out), pointers)
 
 
 class _Found(NamedTuple):
@@ -156,18 +110,22 @@ class _Found(NamedTuple):
     files: list[tuple[str, Path]]
     links: list[tuple[str, str]]
     """Links to folders, with their targets from where they lie."""
+    folders: list[str]
+    """Empty folders."""
     left_out: list[SkippedPath]
 
 
 def _find(folder: Path) -> _Found:
     """Return the packed paths of ``folder``, sorted, and the excluded ones with their rules."""
-    ignore = _ignore_of(folder)
+    ignore = Ignore.of(folder)
     top = folder.resolve()
-    found = _Found([], [], [])
+    found = _Found([], [], [], [])
     linked: list[tuple[str, Path]] = []
     for where, folders, names in os.walk(top):
         here = Path(where)
         entered = []
+        if not folders and not names and here != top:
+            found.folders.append(here.relative_to(top).as_posix())
         for name in sorted([*folders, *names]):
             path = here / name
             relative = path.relative_to(top).as_posix()
@@ -176,6 +134,7 @@ def _find(folder: Path) -> _Found:
                 relative, is_folder=path.is_dir()
             )
             if rule is None:
+                _check_name(folder, relative)
                 _check_inside(folder, top, path)
             if rule is not None:
                 found.left_out.append(SkippedPath(f"{relative}/" if is_folder else relative, rule))
@@ -213,6 +172,17 @@ def _built_in(name: str, *, is_folder: bool) -> str | None:
     return "built-in rule" if is_cache else None
 
 
+def _check_name(folder: Path, name: str) -> None:
+    """Refuse a name that no other program of Lockstep can store or show."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise UsageError(
+            f"--code {folder}: the name {os.fsencode(name)!r} is not UTF-8",
+            next_step="rename it, or list it in .lockstepignore, such as with * for its bytes",
+        ) from None
+
+
 def _check_inside(folder: Path, top: Path, path: Path) -> None:
     """Refuse a link that leaves the folder.
 
@@ -240,14 +210,6 @@ def _check_inside(folder: Path, top: Path, path: Path) -> None:
         )
 
 
-def _ignore_of(folder: Path) -> Ignore:
-    for name in IGNORE_FILES:
-        file = folder / name
-        if file.is_file():
-            return Ignore(file.read_text(encoding="utf-8", errors="replace"), name)
-    return Ignore("")
-
-
 def _check_size(folder: Path, files: list[tuple[str, Path]]) -> None:
     if len(files) > limits.UPLOAD_FILES_MAX:
         raise UsageError(
@@ -273,13 +235,17 @@ def _too_large(folder: Path, files: list[tuple[str, Path]], size: str, limit: st
     )
 
 
-def _add(tar: tarfile.TarFile, name: str, path: Path) -> None:
+def _add(tar: tarfile.TarFile, name: str, path: Path) -> bool:
+    """Add a file; return whether it is a pointer to content that git keeps elsewhere."""
     entry = tarfile.TarInfo(name)
     status = path.stat()
     entry.size = status.st_size
     entry.mode = 0o755 if status.st_mode & 0o100 else 0o644
     with path.open("rb") as file:
+        is_pointer = is_git_pointer(file.read(GIT_POINTER_BYTES_MAX + 1))
+        file.seek(0)
         tar.addfile(entry, _Exactly(file, name, status.st_size))
+    return is_pointer
 
 
 class _Exactly:

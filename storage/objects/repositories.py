@@ -13,6 +13,7 @@ Not here: the transfer of code to a node, and its failures (``worker.launch.code
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -26,6 +27,7 @@ from typing import Final
 from pydantic_core import PydanticCustomError
 
 from lockstep.domain import limits
+from lockstep.domain.archive_tree import GIT_POINTER_BYTES_MAX, is_git_pointer
 from lockstep.domain.spec.fields import COMMIT, GIT_TRANSPORTS, git_url
 
 LOOK_SECONDS: Final = 15.0
@@ -34,7 +36,6 @@ FETCH_SECONDS: Final = 600.0
 SUBMODULE_DEPTH_MAX: Final = 5
 _SAID_CHARS_MAX: Final = 500
 _NAMED_MAX: Final = 3
-_POINTER_BYTES_MAX: Final = 1_024
 
 
 class RepositoryError(Exception):
@@ -179,19 +180,17 @@ def elsewhere(folder: Path) -> str:
     named = ", ".join(found[:_NAMED_MAX])
     return (
         f"{named}{more} {'are pointers' if len(found) > 1 else 'is a pointer'} to content that git "
-        f"keeps elsewhere (LFS, git-annex), which is not fetched; keep it on the nodes, or send "
-        f"the folder with --code DIR"
+        f"keeps elsewhere (LFS, git-annex)"
     )
 
 
 def _is_pointer(path: Path) -> bool:
     if path.is_symlink():
         return ".git/annex/objects/" in str(path.readlink())
-    if not path.is_file() or path.stat().st_size > _POINTER_BYTES_MAX:
-        return False
-    return path.read_bytes().startswith(
-        (b"version https://git-lfs.github.com/spec/", b"/annex/objects/")
-    )
+    with contextlib.suppress(OSError):
+        if path.is_file() and path.stat().st_size <= GIT_POINTER_BYTES_MAX:
+            return is_git_pointer(path.read_bytes())
+    return False
 
 
 def _fetch(url: str, commit: str, inside: tuple[str, str]) -> None:

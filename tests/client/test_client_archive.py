@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import tarfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lockstep.api.jobs.archives import examine
+from lockstep.cli.jobs.submit import tell_left_out
 from lockstep.client import archive
 from lockstep.client.archive import pack
 from lockstep.client.errors import UsageError
@@ -96,6 +100,71 @@ def test_ignored_patterns_stay_behind(tmp_path: Path, patterns: str, kept: list[
         (folder / name).write_text(name)
     (tmp_path / "code" / ".lockstepignore").write_text(patterns + ".lockstepignore\n")
     assert names(folder, tmp_path / "a.tar.gz") == kept
+
+
+NAMES = (
+    "Data/x", "data/x", "a/data/x", "#x", "!x", "x y", "x ", "a.b", "a]b", "a-b", "a/b/c.log", "a/c.log", "c.log",
+    "a/x/y/c.log", "build/a", "a/build/a", "z1", "z2", "\\d", "*", "doc/a.txt", "doc/b/a.txt", "A", "B",
+)  # fmt: skip
+LINES = (
+    "[Dd]ata/", "\\#x", "\\!x", "x\\ y", "x\\ ", "x   ", "*.log", "**/c.log", "a/**/c.log", "a/**", "/a/*", "a/*/",
+    "build", "/build/", "z[0-1]", "z[!1]", "z[^1]", "[[:upper:]]", "[a-", "a[]]b", "a[+--]b", "a\\", "\\*", "\\\\d", "doc/*.txt",
+    "doc/**/*.txt", "#comment", "!a.b", "!data/", "*", "!*/", "**", "a**g", "[z-a]", "[!a]*", "a\tb", "*.log\r", "/", "//", "!",
+)  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(LINES), min_size=1, max_size=4))
+@settings(max_examples=150, deadline=None)
+def test_patterns_have_gits_meaning(tree: Path, patterns: list[str]) -> None:
+    (tree / ".gitignore").write_text("\n".join([*patterns, ""]))
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--others", "--exclude-per-directory=.gitignore"],
+        cwd=tree, check=True, capture_output=True, text=True,
+    ).stdout  # fmt: skip
+    found = archive._find(tree)
+    assert sorted(name for name, _ in found.files) == sorted(listed.split("\0")[:-1])
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tree")
+    subprocess.run(["git", "init", "-q", folder], check=True)
+    for name in NAMES:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    return folder
+
+
+def test_a_name_that_is_not_utf_8_is_refused_and_can_be_ignored(code: Path, tmp_path: Path) -> None:
+    (code / os.fsdecode(b"caf\xe9.png")).touch()
+    with pytest.raises(UsageError, match=r"the name b'caf\\xe9.png' is not UTF-8"):
+        pack(code, tmp_path / "a.tar.gz")
+    (code / ".lockstepignore").write_bytes(b"caf\xe9.png\n")
+    assert "train.py" in names(code, tmp_path / "a.tar.gz")
+
+
+def test_empty_folders_arrive(code: Path, tmp_path: Path) -> None:
+    for name in ("out/plots", "ignored", "sub/__pycache__"):
+        (code / name).mkdir(parents=True)
+    (code / ".lockstepignore").write_text("ignored/\n")
+    packed = pack(code, tmp_path / "a.tar.gz")
+    examine(packed.path, packed.sha256)
+    unpack(packed.path, tmp_path / "out")
+    folders = {
+        path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*/")
+    }
+    assert folders == {"out", "out/plots", "sub"}
+
+
+def test_pointers_of_git_lfs_are_named(code: Path, tmp_path: Path) -> None:
+    (code / "w.bin").write_text(
+        "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
+    )
+    packed = pack(code, tmp_path / "a.tar.gz")
+    assert packed.pointers == ("w.bin",)
+    told: list[str] = []
+    tell_left_out(packed, told.append, verbose=False)
+    assert "w.bin; run `git lfs pull`" in told[0]
 
 
 def test_gitignore_counts_where_there_is_no_lockstepignore(code: Path, tmp_path: Path) -> None:

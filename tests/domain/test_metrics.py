@@ -68,10 +68,23 @@ def test_a_scripts_flat_line_is_understood() -> None:
     assert decode('{"step": 12, "loss": 2.5}', now=7.0, default_step=3) == StepValues(
         12, 7.0, {"loss": 2.5}
     )
-    assert decode('{"loss": 1, "time": 5}', now=7.0, default_step=3) == StepValues(
-        3, 5.0, {"loss": 1.0}
+    assert decode('{"loss": 1, "time": 1.7e9}', now=7.0, default_step=3) == StepValues(
+        3, 1.7e9, {"loss": 1.0}
     )
     assert decode(b'{"step": 1}', now=7.0, default_step=3) == StepValues(1, 7.0, {})
+
+
+def test_a_line_with_values_and_other_names_has_all_of_them() -> None:
+    line = '{"step": 1, "values": {"a": 1, "b": 2}, "b": 3, "loss": 4, "note": "x"}'
+    found = decode(line, now=7.0, default_step=3)
+    assert found[:3] == (1, 7.0, {"a": 1.0, "b": 2.0, "loss": 4.0})
+    assert list(found.refused) == ["note"]
+
+
+def test_a_duration_named_time_is_no_time_and_is_refused_by_name() -> None:
+    found = decode('{"step": 1, "time": 0.35, "loss": 4}', now=7.0, default_step=3)
+    assert found[:3] == (1, 7.0, {"loss": 4.0})
+    assert "give a duration another name" in found.refused["time"]
 
 
 def test_pythons_own_bare_nan_and_infinity_are_understood() -> None:

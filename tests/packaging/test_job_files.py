@@ -54,6 +54,7 @@ EXCEPTIONS: dict[str, str] = {
             f"worker/launch/{place}"
             for place in (
                 "code.py:bring",
+                "code.py:_put",
                 "code.py:_bring_upload",
                 "code.py:unpack",
                 "code.py:_unpack_member",
@@ -93,9 +94,12 @@ EXCEPTIONS: dict[str, str] = {
     "engine/launcher/start/processes.py:name_process": KERNEL,
     "engine/launcher/start/processes.py:out_of_memory_kills": KERNEL,
     "engine/launcher/start/site/sitecustomize.py:": RANK,
+    "engine/launcher/start/site/sitecustomize.py:_write_exception": RANK,
     "engine/launcher/start/site/sitecustomize.py:find_spec": NO_FILE,
     "engine/launcher/start/stub.py:become_rank": RANK,
+    "engine/launcher/start/stub.py:_cannot_run": RANK,
     "engine/launcher/start/stub.py:_cannot_run_file": RANK,
+    "engine/launcher/start/stub.py:_may_not_be_run": RANK,
     "engine/launcher/start/stub.py:_report": RANK,
     "lockstep/client/local/machine.py:_folder": AT_NODE,
 }

@@ -57,6 +57,16 @@ def test_an_upload_is_unpacked_at_the_target(tmp_path: Path, blobs: BlobStore) -
     assert (tmp_path / "code/lib/x.py").exists()
 
 
+def test_pointers_in_an_upload_are_named(tmp_path: Path, blobs: BlobStore) -> None:
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
+    archive = _archive(tmp_path / "a.tar.gz", [(_file("w.bin"), pointer), (_file("a.py"), b"x")])
+    upload = _upload(blobs, archive)
+    for _ in range(2):  # a preparation may be repeated
+        told = code.bring(upload, tmp_path / "code", blobs)
+        assert told.startswith("w.bin is a pointer to content that git keeps elsewhere")
+        assert told.endswith("run `git lfs pull` in the folder, and submit it again")
+
+
 def test_an_interrupted_unpacking_leaves_no_code(tmp_path: Path, blobs: BlobStore) -> None:
     members = [(_file("train.py"), b"half"), (_file("../out.py"), b"")]
     upload = _upload(blobs, _archive(tmp_path / "a.tar.gz", members))

@@ -137,6 +137,35 @@ def test_two_agents_store_each_scalar_once(faulty: Faulty, folder: Folder, told:
     assert _points(faulty) == {"loss": list(range(40))}
 
 
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_renamed_file_continues_and_a_rewritten_one_is_read_from_its_beginning(
+    faulty: Faulty, folder: Folder, told: list[str], restart: bool
+) -> None:
+    uploader = _uploader(faulty, folder, told)
+
+    def look() -> None:
+        nonlocal uploader
+        uploader = _uploader(faulty, folder, told) if restart else uploader
+        _run(uploader)
+
+    path, other = _path(folder), _path(folder, name="events.out.tfevents.2")
+    _append(path, event_files.header(1.0) + _records(range(3)))
+    look()
+    path.rename(other)
+    _append(other, _records(range(3, 5)))
+    _append(path, event_files.header(2.0) + _records(range(5, 7)))
+    look()
+    assert sorted(_points(faulty)["loss"]) == list(range(7))
+    assert told == []
+    path.write_bytes(event_files.header(3.0) + _records(range(7, 40)))
+    look()
+    _append(path, _records(range(40, 42)))
+    look()
+    assert sorted(_points(faulty)["loss"]) == list(range(42))
+    (event,) = told
+    assert event.startswith(f"{NAME} was rewritten after scalars of it were stored")
+
+
 def test_a_damaged_file_is_abandoned_and_named_once_by_all_agents(
     faulty: Faulty, folder: Folder, told: list[str]
 ) -> None:

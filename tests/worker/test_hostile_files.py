@@ -20,6 +20,7 @@ NAMES = (
     "logs/000001.jsonl",
     "logs/uploaded",
     "followed.json",
+    "event_files.json",
     "reported.json",
     "save_time.json",
     "launcher.log",

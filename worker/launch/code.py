@@ -20,6 +20,7 @@ import shutil
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from lockstep.domain import limits
 from lockstep.domain.archive_tree import ArchiveTree, UnsafeMemberError
@@ -27,6 +28,9 @@ from lockstep.domain.spec.job import GitCode, PathCode, UploadedCode
 from lockstep.storage.objects import repositories
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.system.files import replacing
+
+_FETCH: Final = ", which is not fetched; keep it on the nodes, or send the folder with --code DIR"
+_PULL: Final = "; run `git lfs pull` in the folder, and submit it again"
 
 
 class CodeUnavailableError(Exception):
@@ -49,8 +53,16 @@ def bring(code: UploadedCode | GitCode | PathCode | None, target: Path, blobs: B
     OSError
         If the store or the repository does not answer; temporary.
     """
-    if target.exists():
-        return repositories.elsewhere(target) if isinstance(code, GitCode) else ""
+    if not target.exists():
+        _put(code, target, blobs)
+    if code is None or isinstance(code, PathCode):
+        return ""
+    missing = repositories.elsewhere(target)
+    next_step = _FETCH if isinstance(code, GitCode) else _PULL
+    return f"{missing}{next_step}" if missing else ""
+
+
+def _put(code: UploadedCode | GitCode | PathCode | None, target: Path, blobs: BlobStore) -> None:
     if code is None:
         # The ranks' working directory all the same: in the attempt's own folder a script's
         # ``result.json`` or ``logs/``
@@ -68,8 +80,6 @@ def bring(code: UploadedCode | GitCode | PathCode | None, target: Path, blobs: B
             repositories.bring(code.git, code.ref, target)
         except repositories.RepositoryError as error:
             raise CodeUnavailableError(str(error)) from None
-        return repositories.elsewhere(target)
-    return ""
 
 
 def _bring_upload(code: UploadedCode, target: Path, blobs: BlobStore) -> None:

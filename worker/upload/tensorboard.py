@@ -1,7 +1,7 @@
 """Upload of the scalars in a script's TensorBoard event files, each exactly once.
 
-A script receives a folder, ``$LOCKSTEP_TENSORBOARD``. Every event file below it is a source with
-its own offset in the database, which moves over whole records, with their points, in one
+A script receives a folder, ``$LOCKSTEP_TENSORBOARD``. The content of every event file below it is
+a source (``worker.upload.files.event_sources``) with its own offset in the database, which moves over whole records, with their points, in one
 transaction (``worker.upload.file_uploader``). Growing files, partial records and restarted agents
 need no other handling.
 
@@ -28,6 +28,7 @@ from lockstep.system.untrusted import Untrusted
 from lockstep.worker.folders import Folder
 from lockstep.worker.upload.decimation import Decimator
 from lockstep.worker.upload.file_uploader import Chunk
+from lockstep.worker.upload.files.event_sources import HEAD_BYTES, EventSources
 from lockstep.worker.upload.metric_warnings import Repeats
 from lockstep.worker.upload.points import PointsUploader
 from lockstep.worker.upload.stream import Stream
@@ -75,6 +76,7 @@ class EventFilesUploader(PointsUploader[Offsets, metrics.StepValues]):
         self._decimator = Decimator(warn, clock=clock)
         self._clock = clock
         self._search_at = -math.inf
+        self._sources = EventSources(folder)
         self._files: list[str] = []
         self._turn = 0
         self._damaged: dict[str, str] = {}
@@ -98,15 +100,16 @@ class EventFilesUploader(PointsUploader[Offsets, metrics.StepValues]):
         for turn in range(len(self._files)):
             # Each file in its turn: one that grows without end keeps none of the others waiting.
             name = self._files[(self._turn + turn) % len(self._files)]
-            at = offsets.get(SOURCE + name, 0)
+            source = SOURCE + self._sources.of(name)
+            at = offsets.get(source, 0)
             piece = self._piece(name, at) if at >= 0 else None
             if piece is None:
                 continue
             self._turn += turn + 1
             if piece.end > at:
-                return Chunk(offsets, {**offsets, SOURCE + name: piece.end}, piece.records)
-            self._damaged[SOURCE + name] = f"{name} is damaged at byte {at}: {piece.damage}"
-            return Chunk(offsets, {**offsets, SOURCE + name: -1 - at}, [])
+                return Chunk(offsets, {**offsets, source: piece.end}, piece.records)
+            self._damaged[source] = f"{name} is damaged at byte {at}: {piece.damage}"
+            return Chunk(offsets, {**offsets, source: -1 - at}, [])
         self._decimator.caught_up()
         if last:
             self._decimator.ended()
@@ -125,9 +128,10 @@ class EventFilesUploader(PointsUploader[Offsets, metrics.StepValues]):
                     f"event files whose path has more than {PATH_CHARS_MAX} characters are not "
                     f"read",
                 )
+            self._name_rewritten(self._sources.find(names))
             # Files that were started before the others first: the reads of a file must not depend
             # on its neighbours.
-            names.sort(key=lambda name: SOURCE + name not in offsets)
+            names.sort(key=lambda name: SOURCE + self._sources.of(name) not in offsets)
             if len(names) > limits.TENSORBOARD_FILES_MAX:
                 more = len(names) - limits.TENSORBOARD_FILES_MAX
                 self._warn_once(
@@ -139,17 +143,25 @@ class EventFilesUploader(PointsUploader[Offsets, metrics.StepValues]):
         waiting = sum(
             max(0, self._folder.files.size(_below(name)) - at)
             for name in self._files
-            if (at := offsets.get(SOURCE + name, 0)) >= 0
+            if (at := offsets.get(SOURCE + self._sources.of(name), 0)) >= 0
         )
         # Images and histograms are no points: the scalars' fraction of the backlog is taken from
         # the data already read.
         share = self._scalar_bytes / self._read_bytes if self._read_bytes else 1.0
         self._decimator.note_size(round(self._scalar_bytes + share * waiting))
 
+    def _name_rewritten(self, names: list[str]) -> None:
+        for name in names:
+            if self._folder.is_first_report("events rewritten"):
+                self._warn(
+                    f"{name} was rewritten after scalars of it were stored, and is read from its "
+                    "beginning; write each run into a file of its own"
+                )
+
     def _piece(self, name: str, at: int) -> _Piece | None:
         """Return the next piece of a file; None while there is no whole record."""
         files, path = self._folder.files, _below(name)
-        data = _bytes_at(files, path, at)
+        data = self._bytes_at(name, at)
         if not data and files.is_file(path) and (size := files.size(path)) < at:
             return _Piece([], at, f"it was rewritten, and has {size} bytes now")
         found = event_files.split(data)
@@ -238,6 +250,21 @@ class EventFilesUploader(PointsUploader[Offsets, metrics.StepValues]):
         for source in [source for source in self._damaged if offsets.get(source, 0) < 0]:
             self._warn(f"{self._damaged.pop(source)}; the rest of the file is not read")
 
+    def _bytes_at(self, name: str, offset: int) -> bytes:
+        """Return the next bytes of a file.
+
+        Empty if it cannot be read, or has another content than the one that was found.
+        """
+        try:
+            with self._folder.files.open(_below(name)) as file:
+                if not self._sources.is_same(name, file.read(HEAD_BYTES)):
+                    self._search_at = -math.inf
+                    return b""
+                file.seek(offset)
+                return file.read(READ_BYTES)
+        except OSError:
+            return b""
+
     def _warn_once(self, what: str, message: str) -> None:
         if what not in self._warned:
             self._warned.add(what)
@@ -258,16 +285,3 @@ def _event_files(files: Untrusted) -> Iterator[str]:
     for entry in files.walk(attempt.TENSORBOARD, most=ENTRIES_MAX):
         if entry.kind == "file" and "tfevents" in PurePosixPath(entry.name).name:
             yield entry.name
-
-
-def _bytes_at(files: Untrusted, path: str, offset: int) -> bytes:
-    """The next bytes of a file.
-
-    None where it cannot be read, or something else is in its place now.
-    """
-    try:
-        with files.open(path) as file:
-            file.seek(offset)
-            return file.read(READ_BYTES)
-    except OSError:
-        return b""

@@ -20,6 +20,7 @@ Not here: command and environment (``engine.launcher.environment``).
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
 import signal
@@ -28,20 +29,32 @@ import time
 
 TYPE_CHECKING = False  # Same as typing's, whose import takes 20 ms.
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any, NoReturn
 
 _PR_SET_PDEATHSIG = 1
 EXIT_CANNOT_RUN = 127
 """Exit code of a shell for a command that was not found."""
+LATE_VARIABLES = "LOCKSTEP_LATE_VARIABLES"
+"""Variables of the rank alone, as JSON. They could keep this program from starting, which has no
+log yet."""
 
 
 def main(folder: str) -> NoReturn:
     """Become the rank whose number is in the environment. Does not return."""
     command = become_rank(folder)
+    os.environ.update(json.loads(os.environ.pop(LATE_VARIABLES, "{}")))
     try:
         os.execvp(command["argv"][0], command["argv"])  # noqa: S606 - no shell is wanted
     except OSError as error:
-        _refuse(command, error)
+        _refuse(command, command["argv"][0], error)
+
+
+def held_back(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return ``environ`` with the dynamic loader's variables for the program of the rank alone."""
+    late = {name: value for name, value in environ.items() if name.startswith(("LD_", "GLIBC_"))}
+    kept = {name: value for name, value in environ.items() if name not in late}
+    return {**kept, LATE_VARIABLES: json.dumps(late)} if late else kept
 
 
 def become_rank(folder: str) -> Any:
@@ -66,16 +79,17 @@ def become_rank(folder: str) -> Any:
     os.umask(command["umask"])
     try:
         os.chdir(command["cwd"])
-        if command["script"] is not None and not os.path.isfile(command["script"]):  # noqa: PTH113 - pathlib is slow to import
-            raise FileNotFoundError(2, "No such file or directory", command["script"])
+        script = command["script"]
+        if script is not None and not os.path.isfile(script):  # noqa: PTH113 - pathlib is slow to import
+            raise FileNotFoundError(2, "No such file or directory", script)
     except OSError as error:
-        _refuse(command, error)
+        _refuse(command, command["script"] or command["cwd"], error)
     return command
 
 
-def _refuse(command: Any, error: OSError) -> NoReturn:
+def _refuse(command: Any, what: str, error: OSError) -> NoReturn:
     """Report the obstacle to running the rank, and exit."""
-    message = _cannot_run(command["script"] or command["argv"][0], command["cwd"], error)
+    message = f"{what!r} {_cannot_run(what, command['cwd'], error)}"
     _report(f"{command['errors']}/rank{os.environ['RANK']}.json", message)
     print(message, file=sys.stderr, flush=True)  # noqa: T201 - the rank's own stderr
     os._exit(EXIT_CANNOT_RUN)
@@ -97,24 +111,41 @@ def _redirect(source: int, target: int) -> None:
 
 
 def _cannot_run(what: str, cwd: str, error: OSError) -> str:
-    if os.path.isfile(os.path.join(cwd, what)):  # noqa: PTH113, PTH118 - pathlib is slow to import
-        return _cannot_run_file(what, os.path.join(cwd, what), error)  # noqa: PTH118 - as above
-    if isinstance(error, FileNotFoundError):
-        where = f"in {cwd}" if "/" in what or what.endswith(".py") else "on PATH"
-        advice = "send the file with --code, or correct script.command"
-        return f"{what!r} was not found {where}; {advice}"
-    if isinstance(error, PermissionError):
+    """Return the obstacle to running a program, as the predicate of a sentence about it."""
+    here = os.path.join(cwd, what)  # noqa: PTH118 - pathlib is slow to import
+    is_searched = "/" not in what and not what.endswith(".py")
+    path = (_on_path(what) or here) if is_searched else here
+    if error.errno == errno.E2BIG:
         return (
-            f"{what!r} is not executable; run chmod +x, or put its interpreter first in "
-            f"script.command"
+            "cannot be run: its arguments and its environment are longer than the system allows "
+            "(128 KiB for each one); write long values into a file of the code"
         )
-    return (
-        f"{what!r} cannot be run: {error.strerror}; a script needs a first line such as #!/bin/sh"
-    )
+    if os.path.isdir(path):  # noqa: PTH112 - as above
+        return (
+            f"is a folder; name the file in it that is to be run, such as {what.rstrip('/')}/run.sh"
+        )
+    if is_searched and path == here and os.path.isfile(path):  # noqa: PTH113 - as above
+        return (
+            f"was not found on PATH, where a name without a slash is searched; write ./{what} for "
+            f"the file in {cwd}, or put its interpreter first: [bash, {what}]"
+        )
+    if not os.path.exists(path):  # noqa: PTH110 - as above
+        where = "on PATH" if is_searched else f"in {cwd}"
+        return f"was not found {where}; send the file with --code, or correct script.command"
+    return _cannot_run_file(path, error)
 
 
-def _cannot_run_file(what: str, path: str, error: OSError) -> str:
-    """Return the obstacle to running a file that exists."""
+def _on_path(name: str) -> str | None:
+    """Return the first file of this name on PATH, which may lack the right to be run."""
+    for folder in os.get_exec_path():
+        path = os.path.join(folder, name)  # noqa: PTH118 - pathlib is slow to import
+        if os.path.isfile(path):  # noqa: PTH113 - as above
+            return path
+    return None
+
+
+def _cannot_run_file(path: str, error: OSError) -> str:
+    """Return the obstacle to running a file that exists, as a predicate."""
     try:
         with open(path, "rb") as file:  # noqa: PTH123 - pathlib is slow to import
             head = file.read(256)
@@ -124,41 +155,38 @@ def _cannot_run_file(what: str, path: str, error: OSError) -> str:
     interpreter = line[2:].strip(b" \t\r").decode("utf-8", "replace") if line[:2] == b"#!" else ""
     if interpreter and line.endswith(b"\r"):
         return (
-            f"{what!r} has Windows line ends: its first line ends in a carriage return, so the "
-            f"system searches for {interpreter + chr(13)!r}; convert it with dos2unix, and write "
+            f"has Windows line ends: its first line ends in a carriage return, so the system "
+            f"searches for {interpreter + chr(13)!r}; convert it with dos2unix, and write "
             f"`*.sh text eol=lf` into .gitattributes"
         )
-    if isinstance(error, FileNotFoundError) and interpreter:
-        return (
-            f"{what!r} is run by {interpreter.split()[0]!r}, which is not on this node; correct "
-            f"its first line, such as #!/usr/bin/env bash, or put the interpreter first in "
-            f"script.command"
-        )
+    program = interpreter.split()[0] if interpreter else ""
     if isinstance(error, FileNotFoundError):
+        if not program:
+            return (
+                "exists, but its loader or a library of it is not on this node; build it for this "
+                "system"
+            )
         return (
-            f"{what!r} exists, but its loader or a library of it is not on this node; build it for "
-            f"this system"
-        )
-    if isinstance(error, PermissionError) and os.access(path, os.X_OK) and interpreter:
-        return (
-            f"{what!r} is run by {interpreter.split()[0]!r}, which may not be executed; correct "
-            f"its first line"
-        )
-    if isinstance(error, PermissionError) and os.stat(path).st_mode & 0o111:  # noqa: PTH116 - as above
-        return (
-            f"{what!r} may not be executed, although it has the x bit: its file system is mounted "
-            f"noexec, or the x bit is another user's; put its interpreter first in script.command"
+            f"is run by {program!r}, which is not on this node; correct its first line, such as "
+            f"#!/usr/bin/env bash, or put the interpreter first in script.command"
         )
     if isinstance(error, PermissionError):
-        return (
-            f"{what!r} is not executable; run chmod +x, or put its interpreter first in "
-            f"script.command"
-        )
+        return _may_not_be_run(path, program)
     if head[:4] == b"\x7fELF":
-        return f"{what!r} is a program for another processor; build it for {os.uname().machine}"
-    return (
-        f"{what!r} cannot be run: {error.strerror}; a script needs a first line such as #!/bin/sh"
-    )
+        return f"is a program for another processor; build it for {os.uname().machine}"
+    return f"cannot be run: {error.strerror}; a script needs a first line such as #!/bin/sh"
+
+
+def _may_not_be_run(path: str, program: str) -> str:
+    """Return the reason for which a file that exists may not be run, as a predicate."""
+    if program and os.access(path, os.X_OK):
+        return f"is run by {program!r}, which may not be executed; correct its first line"
+    if os.stat(path).st_mode & 0o111:  # noqa: PTH116 - pathlib is slow to import
+        return (
+            "may not be executed, although it has the x bit: its file system is mounted noexec, or "
+            "the x bit is another user's; put its interpreter first in script.command"
+        )
+    return "is not executable; run chmod +x, or put its interpreter first in script.command"
 
 
 def _report(path: str, message: str) -> None:

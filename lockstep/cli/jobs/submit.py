@@ -186,6 +186,14 @@ def send(client: Client, archive: CodeArchive, talk: Callable[[str], None]) -> N
 
 def tell_left_out(archive: CodeArchive, talk: Callable[[str], None], *, verbose: bool) -> None:
     """List the excluded paths, one line per rule; without ``verbose`` only the first names."""
+    if archive.pointers:
+        named = archive.pointers if verbose else archive.pointers[:NAMES_SHOWN]
+        rest = len(archive.pointers) - len(named)
+        more = f" and {rest} more" if rest else ""
+        talk(
+            f"sent as pointers, without their content: {', '.join(named)}{more}; run `git lfs pull` "
+            "and submit again"
+        )
     by_rule: dict[str, list[str]] = {}
     for path, rule in archive.left_out:
         by_rule.setdefault(rule, []).append(path)

@@ -133,25 +133,3 @@ def test_a_port_in_use_that_the_program_handled_is_not_the_cause() -> None:
         "Traceback (most recent call last):\n  File ...\nValueError: lr"
     )
     assert gather(NOTHING, 0, text).reason is None
-
-
-@pytest.mark.parametrize(
-    ("text", "mode", "message"),
-    [
-        ("#!/bin/bash\r\necho x\r\n", 0o755, "has Windows line ends"),
-        ("#!/no/such/python\nx\n", 0o755, "is run by '/no/such/python', which is not on this"),
-        ("#!/bin/sh\n", 0o644, "is not executable; run chmod +x"),
-        ("#!/etc\n", 0o755, "is run by '/etc', which may not be executed"),
-        ("\x7fELF garbage", 0o755, "is a program for another processor"),
-        ("echo x\n", 0o755, "a script needs a first line such as #!/bin/sh"),
-    ],
-)
-def test_a_file_that_cannot_be_run_is_refused_with_its_cause(
-    attempt: Attempt, text: str, mode: int, message: str
-) -> None:
-    attempt.script(text, name="run.sh").command("./run.sh")
-    (attempt.folder / "code/run.sh").write_bytes(text.encode("latin-1"))
-    (attempt.folder / "code/run.sh").chmod(mode)
-    outcome = attempt.start().outcome()
-    assert outcome.reason is Reason.BAD_SPEC
-    assert message in (outcome.exception or "")

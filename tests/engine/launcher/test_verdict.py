@@ -21,7 +21,6 @@ from lockstep.engine.launcher.evidence import (
     Evidence,
     elastic_error_file,
     error_file,
-    exception_in,
     gather,
 )
 from lockstep.engine.launcher.facts import Cause, Exit, Facts
@@ -29,6 +28,7 @@ from lockstep.engine.launcher.files import last_step
 from lockstep.engine.launcher.outcome import decide
 from lockstep.engine.launcher.stall.stacks import StackDump
 from lockstep.engine.launcher.stall.stalls import RankProgress, StallReport
+from lockstep.engine.launcher.tracebacks import last_printed
 from lockstep.engine.runtime.errors import EngineError, write_error
 from lockstep.engine.runtime.heartbeat import HeartbeatReading
 from lockstep.system.untrusted import Untrusted
@@ -332,7 +332,8 @@ def test_a_damaged_error_file_is_ignored(tmp_path: Path, content: str) -> None:
     ],
 )  # fmt: skip
 def test_the_last_exception_on_stderr_is_found(text: str, exception: str | None) -> None:
-    assert exception_in(text) == exception
+    found = last_printed(text)
+    assert (found and found.exception) == exception
 
 
 def test_the_last_step_is_found_after_lines_without_metrics(tmp_path: Path) -> None:

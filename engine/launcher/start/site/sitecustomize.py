@@ -1,20 +1,22 @@
-"""First import of every Python process of a script: its stacks, and its store on loopback.
+"""First import of every Python process of a script: its stacks, its last exception, its store.
 
-Ranks of train jobs have both by themselves.
+Ranks of train jobs have all of them by themselves.
 
 Python imports the module ``sitecustomize`` of the first folder on its path that has one. The
 launcher puts this folder first into ``PYTHONPATH``. In this order:
 
 1. remove the folder from ``sys.path``, so that the script's imports are as without Lockstep;
 2. append the stacks of all threads to ``$LOCKSTEP_STACKS`` at each ``heartbeat.STACKS_SIGNAL``;
-3. once torch is imported, let a store that rank 0 opens for a loopback address listen there alone:
+3. write the exception that ends the process into ``$LOCKSTEP_EXCEPTION``;
+4. once torch is imported, let a store that rank 0 opens for a loopback address listen there alone:
 torch's own listens on every interface, whatever the address;
-4. run the ``sitecustomize`` that this one hides, if there is one.
+5. run the ``sitecustomize`` that this one hides, if there is one.
 
 The Python may be any version with any packages: only built-in modules are imported at its start,
 and a failure leaves the script without stacks, or with torch's own store.
 
-Not here: the request of stacks (``engine.launcher.stall.stacks``), the store of a train job
+Not here: the request of stacks (``engine.launcher.stall.stacks``), the use of the exception
+(``engine.launcher.evidence``), the store of a train job
 (``engine.runtime.rendezvous``).
 """
 
@@ -36,6 +38,47 @@ try:
     # 5 as in heartbeat.STACKS_SIGNAL. The handler is in C and keeps the descriptor.
     faulthandler.register(_signal.SIGRTMIN + 5, file=_stacks, all_threads=True, chain=False)
 except Exception:  # noqa: BLE001, S110 - a script must not fail for want of stacks
+    pass
+
+
+def _write_exception():
+    """Write the exception that Python printed last, if it ends the process.
+
+    ``sys.last_value`` is set before any hook prints it, and not for one that the script handles.
+    """
+    kind, value = getattr(sys, "last_type", None), getattr(sys, "last_value", None)
+    path = os.environ.get("LOCKSTEP_EXCEPTION")
+    if value is None or not path:
+        return
+    try:
+        import json
+        import time
+        import traceback
+
+        lines = traceback.format_exception_only(kind, value)
+        # Of a syntax error the place comes first.
+        if isinstance(value, SyntaxError):
+            lines = [kind.__name__, ": ", str(value)]
+        text = "".join(traceback.format_exception(kind, value, sys.last_traceback))
+        document = {
+            "exception": "".join(lines)[:8000],
+            "traceback": text[-8000:],
+            "own": os.getpid() == os.getpgrp(),
+            "time": time.time(),
+        }
+        part = path + str(os.getpid())
+        with open(part, "w") as file:  # noqa: PTH123 - pathlib is slow to import
+            json.dump(document, file)
+        os.rename(part, path)  # noqa: PTH104 - as above
+    except Exception:  # noqa: BLE001, S110 - the launcher still has the log
+        pass
+
+
+try:
+    import atexit
+
+    atexit.register(_write_exception)  # The first to be registered is the last to run.
+except Exception:  # noqa: BLE001, S110 - as above
     pass
 
 

@@ -56,6 +56,7 @@ def test_the_environment_of_the_service_does_not_reach_a_rank(attempt: Attempt) 
         "LOCKSTEP_TENSORBOARD",
         "LOCKSTEP_STOP",
         "LOCKSTEP_STACKS",
+        "LOCKSTEP_EXCEPTION",
         "LOCKSTEP_JOB_ID",
         "LOCKSTEP_ATTEMPT",
     }
