@@ -291,7 +291,7 @@ def _stop(
 )
 def delete(reference: Reference, app_state: AppStateDep, grant: ChangesJobs) -> None:
     job = grant.find_job(app_state, reference)
-    removal.remove_output(app_state.database, app_state.blobs, job.id, among=grant.readable)
     with changes.of(app_state.database, grant.sender, Action.JOB_DELETE) as change:
         change.of(job.id, job.project, name=job.name, owner=job.actor)
-        change.repeated = not removal.remove_row(change.session, job.id, among=grant.readable)
+        change.repeated = not removal.mark(change.session, job.id, among=grant.readable)
+    removal.finish(app_state.database, app_state.blobs, job.id)

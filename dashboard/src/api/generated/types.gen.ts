@@ -978,6 +978,12 @@ export type JobView = {
      */
     finished_at: string | null;
     /**
+     * Deleting
+     *
+     * True from a request to delete it until the last of its data is gone.
+     */
+    deleting?: boolean;
+    /**
      * Version
      */
     version: number;
@@ -1148,6 +1154,12 @@ export type ListedJob = {
      * Finished At
      */
     finished_at: string | null;
+    /**
+     * Deleting
+     *
+     * True from a request to delete it until the last of its data is gone.
+     */
+    deleting?: boolean;
     /**
      * Version
      */
@@ -4249,6 +4261,12 @@ export type JobViewWritable = {
      */
     finished_at: string | null;
     /**
+     * Deleting
+     *
+     * True from a request to delete it until the last of its data is gone.
+     */
+    deleting?: boolean;
+    /**
      * Version
      */
     version: number;
@@ -4351,6 +4369,12 @@ export type ListedJobWritable = {
      * Finished At
      */
     finished_at: string | null;
+    /**
+     * Deleting
+     *
+     * True from a request to delete it until the last of its data is gone.
+     */
+    deleting?: boolean;
     /**
      * Version
      */
