@@ -151,6 +151,11 @@ def requeue(
     return job
 
 
+def is_paused(job: JobRow) -> bool:
+    """Return whether a job is paused, or will be once its processes have ended."""
+    return job.state is JobState.PAUSED or job.intent is Intent.PAUSE
+
+
 def resume(
     session: Session, job_id: str, actor: str, *, least_seconds: float = LEAST_SECONDS
 ) -> JobRow:
