@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import Field
-from sqlalchemy.orm import Session
 from starlette.routing import Match
 from starlette.types import Scope
 
@@ -237,7 +236,7 @@ def resume(reference: Reference, app_state: AppStateDep, grant: Controls) -> Job
     return _stop(app_state, grant, reference, Action.JOB_RESUME, _resume)
 
 
-def _resume(session: Session, job_id: str, actor: str, *, least_seconds: float) -> JobRow:
+def _resume(session: Any, job_id: str, actor: str, *, least_seconds: float) -> JobRow:
     """Resume a job, if its project has room for another one that waits."""
     job = jobs.get(session, job_id)
     if job is not None and stopping.is_paused(job):

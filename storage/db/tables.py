@@ -252,6 +252,8 @@ class NodeRow(JobsBase):
     seen_at: Mapped[float]
     left_at: Mapped[float | None]
     """Time of its agent's orderly stop: it is leaving while this is not before ``seen_at``."""
+    removed_at: Mapped[float | None]
+    """An operator removed it: its row stays for the attempts that ran there."""
 
     devices: Mapped[list[DeviceRow]] = relationship(order_by="DeviceRow.index", lazy="raise")
 
