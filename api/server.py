@@ -48,8 +48,7 @@ def main(arguments: Sequence[str]) -> int:
             return _welcome(settings, welcomed)
         return _migrate(settings) if arguments else _serve(settings)
     except ValidationError as error:
-        print("api: " + "; ".join(settings_list.refusals(error)), file=sys.stderr)  # noqa: T201 -- no log yet
-        return 2
+        settings_list.refuse("api", error)
     except LockstepError as error:
         print(f"api: {error.message}; {error.next_step}", file=sys.stderr)  # noqa: T201 -- no log yet
         return 2

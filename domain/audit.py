@@ -23,6 +23,7 @@ class Action(StrEnum):
     JOB_FILES_DELETE = "job.files_delete"
     NODE_DRAIN = "node.drain"
     NODE_RESUME = "node.resume"
+    NODE_REMOVE = "node.remove"
     USER_ADD = "user.add"
     USER_CHANGE = "user.change"
     USER_INVITE = "user.invite"

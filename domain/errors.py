@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from pydantic_core import PydanticCustomError
+
+SETTINGS_REFUSED: Final = 78
+"""Exit status of a program that refuses its settings: another start cannot help."""
 
 
 class ErrorCode(StrEnum):

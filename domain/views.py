@@ -107,6 +107,8 @@ class JobView(View):
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
+    deleting: bool = False
+    """True from a request to delete it until the last of its data is gone."""
     version: int
 
 

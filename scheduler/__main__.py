@@ -25,7 +25,7 @@ def main() -> None:
     try:
         settings = SchedulerSettings()
     except ValidationError as error:
-        sys.exit("scheduler: " + "; ".join(settings_list.refusals(error)))
+        settings_list.refuse("scheduler", error)
     logs.configure(
         settings.log_format, "stdout", quiet=("celery.worker.strategy", "celery.app.trace")
     )

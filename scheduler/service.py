@@ -20,7 +20,7 @@ from lockstep.broker.consumer import consume
 from lockstep.broker.messages import WakeScheduler
 from lockstep.broker.publisher import Publisher
 from lockstep.broker.queues import CONTROL
-from lockstep.scheduler.kept_files import KeptFilesRetention
+from lockstep.scheduler.deletions import StoreDeletions
 from lockstep.scheduler.loop import ReconcileLoop
 from lockstep.scheduler.reconcile import run_cycle
 from lockstep.scheduler.remembered import Remembered
@@ -98,8 +98,8 @@ def run(settings: SchedulerSettings) -> None:
 
     watchdog = Watchdog("reconcile loop")
     loop = ReconcileLoop(run_one, cycle_seconds=timings.cycle_seconds, report=watchdog.report)
-    files = KeptFilesRetention(database, BlobStore(settings.store), every_seconds=EXPIRES_SECONDS)
-    files.start()
+    deletions = StoreDeletions(database, BlobStore(settings.store), every_seconds=EXPIRES_SECONDS)
+    deletions.start()
     app = make_app(settings.broker_url, queue=CONTROL)
     app.task(name=WakeScheduler.task)(loop.notify)
     try:
@@ -111,6 +111,6 @@ def run(settings: SchedulerSettings) -> None:
             watchdog=watchdog,
         )
     finally:
-        files.stop()
+        deletions.stop()
         publisher.close()
         database.close()

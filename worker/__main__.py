@@ -24,7 +24,7 @@ def main() -> None:
     try:
         settings = AgentSettings()
     except ValidationError as error:
-        sys.exit("agent: " + "; ".join(settings_list.refusals(error)))
+        settings_list.refuse("agent", error)
     logs.configure(settings.log_format, "stderr")
     try:
         service.run(settings)

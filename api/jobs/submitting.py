@@ -26,7 +26,7 @@ from lockstep.domain.spec.job import GitCode, JobSpec, UploadedCode
 from lockstep.domain.spec.reading import invalid, read_spec
 from lockstep.domain.spec.train import Train
 from lockstep.domain.training.plan import plan_of
-from lockstep.storage.attempts import checkpoints, events, nodes
+from lockstep.storage.attempts import checkpoints, events, lineage, nodes
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.tables import JobRow
 from lockstep.storage.jobs import jobs
@@ -102,6 +102,7 @@ def submit(
             )
             if errors:
                 raise invalid(errors)
+            lineage.hold(session, spec)
             limits.check_queue(session, project, sender.actor, besides=job.id)
             if origin is not None:
                 events.add(
@@ -113,13 +114,17 @@ def submit(
                     actor=sender.actor,
                 )
         elif job.project not in rights.within(Right.JOB_READ):
-            raise LockstepError(
-                ErrorCode.CONFLICT,
-                f"the idempotency key {idempotency_key!r} was used for a job that you may not read",
-                next_step="Use a new key for a new job.",
-            )
+            raise _of_another(idempotency_key)
         lacking = nodes.lacking(session, job.needs)
     return job, created, waits_because(largest, lacking)
+
+
+def _of_another(idempotency_key: str | None) -> LockstepError:
+    return LockstepError(
+        ErrorCode.CONFLICT,
+        f"the idempotency key {idempotency_key!r} was used for a job that you may not read",
+        next_step="Use a new key for a new job.",
+    )
 
 
 def settle(

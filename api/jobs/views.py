@@ -189,6 +189,7 @@ def job_view(job: JobRow, relations: JobRelations, mentions: Mentions | None = N
         created_at=moment(job.created_at),
         started_at=moment_or_none(job.started_at),
         finished_at=moment_or_none(job.finished_at),
+        deleting=job.deleting_at is not None,
         version=job.version,
     )
     return with_progress(view, relations)

@@ -142,6 +142,7 @@ def delete_files(
     patterns = _patterns(match)
     job = grant.find_job(app_state, reference)
     with changes.of(app_state.database, grant.sender, Action.JOB_FILES_DELETE) as change:
+        removal.lock(change.session, job.id)
         found = _selected(kept_files.of_job(change.session, job.id), patterns)
         removal.check_heirs(change.session, job.id, job.name, among=grant.readable)
         freed = kept_files.remove(change.session, job.id, found, actor=grant.sender.actor)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.routing import APIRoute
@@ -29,14 +29,15 @@ from lockstep.api.jobs.versions import JobVersion
 from lockstep.api.jobs.views import JobRelations, job_view, job_views
 from lockstep.api.parts import AppState, AppStateDep
 from lockstep.broker.messages import StopAssignment, WakeScheduler
-from lockstep.domain import limits
 from lockstep.domain.audit import Action
 from lockstep.domain.life.lifecycle import AssignmentState
+from lockstep.domain.limits import IDEMPOTENCY_KEY_CHARS_MAX
 from lockstep.domain.views import JobView, PlanView
 from lockstep.storage.attempts import attempts
 from lockstep.storage.control import agreed_timings
 from lockstep.storage.db.tables import JobRow
 from lockstep.storage.jobs import jobs, removal, stopping
+from lockstep.storage.people import limits, projects
 
 
 class JobsRoute(APIRoute):
@@ -64,7 +65,7 @@ IdempotencyKey = Annotated[
     str | None,
     Header(
         min_length=1,
-        max_length=limits.IDEMPOTENCY_KEY_CHARS_MAX,
+        max_length=IDEMPOTENCY_KEY_CHARS_MAX,
         pattern=r"^[!-~]+$",
         description="Visible ASCII, chosen by the client. A repeated request with the same key and body "
         "returns the same job.",
@@ -232,7 +233,16 @@ def pause(
     responses=documented(403, 404, 409, 507),
 )
 def resume(reference: Reference, app_state: AppStateDep, grant: Controls) -> JobView:
-    return _stop(app_state, grant, reference, Action.JOB_RESUME, stopping.resume)
+    return _stop(app_state, grant, reference, Action.JOB_RESUME, _resume)
+
+
+def _resume(session: Any, job_id: str, actor: str, *, least_seconds: float) -> JobRow:
+    """Resume a job, if its project has room for another one that waits."""
+    job = jobs.get(session, job_id)
+    if job is not None and stopping.is_paused(job):
+        project = projects.hold(session, job.project)
+        limits.check_queue(session, project, job.actor, besides=job.id)
+    return stopping.resume(session, job_id, actor, least_seconds=least_seconds)
 
 
 @router.post(
@@ -291,7 +301,7 @@ def _stop(
 )
 def delete(reference: Reference, app_state: AppStateDep, grant: ChangesJobs) -> None:
     job = grant.find_job(app_state, reference)
-    removal.remove_output(app_state.database, app_state.blobs, job.id, among=grant.readable)
     with changes.of(app_state.database, grant.sender, Action.JOB_DELETE) as change:
         change.of(job.id, job.project, name=job.name, owner=job.actor)
-        change.repeated = not removal.remove_row(change.session, job.id, among=grant.readable)
+        change.repeated = not removal.mark(change.session, job.id, among=grant.readable)
+    removal.finish(app_state.database, app_state.blobs, job.id)

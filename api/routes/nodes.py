@@ -1,4 +1,4 @@
-"""Nodes and their devices; draining and resuming nodes.
+"""Nodes and their devices; draining, resuming and removing nodes.
 
 Not here: assigning devices (``scheduler``), quarantine rules (``domain.life.quarantine``).
 """
@@ -23,7 +23,7 @@ from lockstep.domain import limits
 from lockstep.domain.audit import Action
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.views import NodeView, Page
-from lockstep.storage.attempts import nodes
+from lockstep.storage.attempts import node_removal, nodes
 from lockstep.storage.control import agreed_timings
 from lockstep.storage.db.clock import now
 from lockstep.storage.jobs.foreign import Mentions
@@ -95,6 +95,23 @@ def resume(name: NodeName, app_state: AppStateDep, grant: ChangesNodes) -> NodeV
     log.info("a node is resumed", node=name, actor=grant.actor)
     app_state.notifier.publish(WakeScheduler())
     return _view(app_state, name, grant)
+
+
+@router.delete(
+    "/{name}",
+    operation_id="removeNode",
+    summary="Remove a node that is gone for good",
+    description="Its attempts and their use stay. An agent that returns registers it again.",
+    status_code=204,
+    response_description="Removed.",
+    responses=documented(403, 404, 409, 507),
+)
+def remove(name: NodeName, app_state: AppStateDep, grant: ChangesNodes) -> None:
+    with app_state.database.read_jobs() as session:
+        lease_seconds = agreed_timings.read(session).lease_seconds
+    removed = partial(node_removal.remove, lease_seconds=lease_seconds)
+    _change(app_state, grant, Action.NODE_REMOVE, name, removed)
+    log.info("a node is removed", node=name, actor=grant.actor)
 
 
 def _change(

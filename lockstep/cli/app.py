@@ -99,7 +99,7 @@ COMMANDS: Final = (
     (
         "nodes",
         "lockstep.cli.service.nodes:app",
-        "List nodes and the jobs on their devices; drain and resume nodes.",
+        "List nodes and the jobs on their devices; drain, resume and remove nodes.",
         _SERVICE,
     ),
     ("login", "lockstep.cli.service.session:login", "Sign in to a server.", _SERVICE),

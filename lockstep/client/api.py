@@ -532,6 +532,10 @@ class Client(Account, FilesMethods, PeopleMethods, WaitingMethods):
         """Give a node work again that was drained or quarantined."""
         return self.transport.post(f"/v1/nodes/{quote(node, safe='')}/resume", NodeView)
 
+    def remove_node(self, node: str) -> None:
+        """Remove a node that is gone for good."""
+        self.transport.send("DELETE", f"/v1/nodes/{quote(node, safe='')}", headers={})
+
     def queue(self, *, project: str | None = None) -> Iterator[JobView]:
         """All jobs that wait, each once, in the order in which they will be placed."""
         seen: set[str] = set()

@@ -31,8 +31,13 @@ FAILURES_SECONDS: Final = 86_400.0
 """A failure older than this counts no more."""
 FAILURES_MAX: Final = 1_000
 """Limit of failures that one query reads, the newest."""
-EVER: Final = select(func.count()).select_from(table_of(DeviceRow))
-"""Number of all devices that were ever registered."""
+_NODES: Final = table_of(NodeRow)
+EVER: Final = (
+    select(func.count())
+    .select_from(table_of(DeviceRow).join(_NODES))
+    .where(_NODES.c.removed_at.is_(None))
+)
+"""Number of all devices that were ever registered, without those of removed nodes."""
 _NOT_DRAINED: Final = {"drain_reason": None, "drained_by": None, "drained_at": None}
 
 
@@ -78,6 +83,7 @@ def register(
         "offers": list(offers),
         "seen_at": db_now(),
         "left_at": None,
+        "removed_at": None,
     }
     node = upsert(session, NodeRow).values(
         name=name, draining=False, registered_at=db_now(), **described
@@ -106,9 +112,13 @@ def touch(session: Session, name: str) -> bool:
 
 def is_registered(session: Session, name: str) -> bool:
     """Return whether the database has a node of this name."""
-    return (
-        session.scalars(select(NodeRow.name).where(NodeRow.name == name)).one_or_none() is not None
-    )
+    found = select(NodeRow.name).where(NodeRow.name == name, is_there())
+    return session.scalars(found).one_or_none() is not None
+
+
+def is_there() -> ColumnElement[bool]:
+    """Condition on a node's row: no operator has removed it."""
+    return NodeRow.removed_at.is_(None)
 
 
 def leave(session: Session, name: str) -> None:
@@ -128,7 +138,7 @@ def is_leaving() -> ColumnElement[bool]:
 def exclusion(session: Session, name: str) -> dict[str, Any] | None:
     """Return why a node gets no work, and lock it; None if it is not registered."""
     found = select(NodeRow.draining, NodeRow.drain_reason, NodeRow.quarantine)
-    found = found.where(NodeRow.name == name)
+    found = found.where(NodeRow.name == name, is_there())
     row = session.execute(found.with_for_update()).one_or_none()
     return None if row is None else dict(row._mapping)
 
@@ -143,7 +153,8 @@ def set_draining(
     values: dict[str, Any] = {"draining": draining, **_NOT_DRAINED}
     if draining:
         values |= {"drain_reason": reason, "drained_by": by, "drained_at": db_now()}
-    return changed(session, update(NodeRow).where(NodeRow.name == name).values(values)) == 1
+    node = update(NodeRow).where(NodeRow.name == name, is_there())
+    return changed(session, node.values(values)) == 1
 
 
 def resume(session: Session, name: str) -> bool:
@@ -152,7 +163,8 @@ def resume(session: Session, name: str) -> bool:
     Return False if it is not registered.
     """
     ready = {"draining": False, "quarantine": None, "quarantined_at": None, **_NOT_DRAINED}
-    if changed(session, update(NodeRow).where(NodeRow.name == name).values(ready)) == 0:
+    node = update(NodeRow).where(NodeRow.name == name, is_there())
+    if changed(session, node.values(ready)) == 0:
         return False
     forgive(session, name)
     return True
@@ -229,7 +241,7 @@ def all_nodes(session: Session) -> list[NodeRow]:
 
     A device that disappeared is among them, with ``present`` false.
     """
-    return list(session.scalars(_with_devices().order_by(NodeRow.name)))
+    return list(session.scalars(_with_devices().where(is_there()).order_by(NodeRow.name)))
 
 
 class Marks(NamedTuple):
@@ -271,7 +283,7 @@ def marks(session: Session) -> Marks:
         AssignmentRow, AssignmentRow.id == DeviceRow.assignment_id
     )
     return Marks(
-        list(session.execute(select(*node).order_by(NodeRow.name))),
+        list(session.execute(select(*node).where(is_there()).order_by(NodeRow.name))),
         list(session.execute(held.order_by(DeviceRow.node_name, DeviceRow.index))),
     )
 
@@ -301,7 +313,8 @@ def lacking(session: Session, needs: Collection[str]) -> str:
     """Return what no registered node offers, in words; empty if one offers all, or if none is."""
     if not needs:
         return ""
-    found = [frozenset(offered) for offered in session.scalars(select(NodeRow.offers))]
+    registered = select(NodeRow.offers).where(is_there())
+    found = [frozenset(offered) for offered in session.scalars(registered)]
     return offers_of_nodes.lacking(frozenset(needs), found) if found else ""
 
 

@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 
 from lockstep.domain.life.lifecycle import TERMINAL, AttemptState, JobState
 from lockstep.storage.attempts.endings import LIVE
+from lockstep.storage.attempts.nodes import is_there
 from lockstep.storage.control import scheduler_lease
 from lockstep.storage.db.clock import db_now, now
 from lockstep.storage.db.series_tables import SeriesLatestRow
@@ -68,7 +69,7 @@ def control(session: Session) -> ControlGauges:
         queue_oldest_seconds=0.0 if oldest is None else max(0.0, at - oldest),
         leases=leases,
         lease_seconds_left=None if expires_at is None else expires_at - at,
-        nodes=list(session.scalars(select(NodeRow).limit(NODES_MAX))),
+        nodes=list(session.scalars(select(NodeRow).where(is_there()).limit(NODES_MAX))),
         devices_free=devices.get(False, 0),
         devices_held=devices.get(True, 0),
         cycle_seconds=scheduler_lease.silent_seconds(session),

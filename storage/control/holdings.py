@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from lockstep.storage.attempts.nodes import is_there
 from lockstep.storage.db.dialects import run
 from lockstep.storage.db.tables import AssignmentRow, AttemptRow, DeviceRow, JobRow, NodeRow
 
@@ -39,7 +40,7 @@ _FREE: Final = (
     .where(DeviceRow.present, DeviceRow.assignment_id.is_(None))
     .group_by(DeviceRow.node_name)
 )
-_NODES: Final = select(NodeRow).order_by(NodeRow.name)
+_NODES: Final = select(NodeRow).where(is_there()).order_by(NodeRow.name)
 
 
 def held(session: Session) -> list[Holding]:

@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
-from typing import Final
+from typing import Final, NoReturn
 
 from pydantic import TypeAdapter, ValidationError
 
-from lockstep.domain.errors import LockstepError
+from lockstep.domain.errors import SETTINGS_REFUSED, LockstepError
 from lockstep.domain.life.timings import Timings
 from lockstep.storage.control import agreed_timings
 from lockstep.storage.db.database import Database
@@ -65,6 +66,12 @@ def refusals(error: ValidationError) -> list[str]:
         )
         for line in error.errors()
     ]
+
+
+def refuse(program: str, error: ValidationError) -> NoReturn:
+    """End a program at its start, with its refusals."""
+    print(f"{program}: " + "; ".join(refusals(error)), file=sys.stderr)  # noqa: T201 -- no log yet
+    sys.exit(SETTINGS_REFUSED)
 
 
 def listed(model: type[StorageSettings]) -> list[ListedSetting]:

@@ -36,7 +36,7 @@ from lockstep.domain.scheduling.state import (
     WaitReason,
 )
 from lockstep.storage.attempts.endings import LIVE
-from lockstep.storage.attempts.nodes import is_leaving
+from lockstep.storage.attempts.nodes import is_leaving, is_there
 from lockstep.storage.control import usage
 from lockstep.storage.db.clock import db_now, now
 from lockstep.storage.db.database import Database
@@ -294,8 +294,8 @@ def _devices(session: Session) -> Iterator[tuple[str, int, str, _DeviceHolder | 
 def _nodes(session: Session, lease_seconds: float) -> Iterator[tuple[str, bool, list[str]]]:
     is_alive = NodeRow.seen_at > db_now() - lease_seconds
     is_off = or_(NodeRow.draining, NodeRow.quarantined_at.is_not(None), is_leaving())
-    statement = select(NodeRow.name, is_alive, is_off, NodeRow.offers).order_by(NodeRow.name)
-    for name, alive, off, offers in session.execute(statement):
+    statement = select(NodeRow.name, is_alive, is_off, NodeRow.offers).where(is_there())
+    for name, alive, off, offers in session.execute(statement.order_by(NodeRow.name)):
         yield name, bool(alive) and not off, offers
 
 

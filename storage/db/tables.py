@@ -137,6 +137,8 @@ class JobRow(JobsBase):
     started_at: Mapped[float | None]
     """Time of its first run."""
     finished_at: Mapped[float | None]
+    deleting_at: Mapped[float | None]
+    """Time of the request to delete it. Its data goes first, and no job begins from it any more."""
 
 
 class AttemptRow(JobsBase):
@@ -253,6 +255,8 @@ class NodeRow(JobsBase):
     seen_at: Mapped[float]
     left_at: Mapped[float | None]
     """Time of its agent's orderly stop: it is leaving while this is not before ``seen_at``."""
+    removed_at: Mapped[float | None]
+    """An operator removed it: its row stays for the attempts that ran there."""
 
     devices: Mapped[list[DeviceRow]] = relationship(order_by="DeviceRow.index", lazy="raise")
 
@@ -295,10 +299,7 @@ class DeviceRow(JobsBase):
 
 
 class NodeFailureRow(JobsBase):
-    """A job that a node failed for a reason that may be its own, until an attempt succeeds there.
-
-    The newest time.
-    """
+    """The newest failure of a job that may be its node's own, until an attempt succeeds there."""
 
     __tablename__ = "node_failures"
     __table_args__ = (Index("ix_node_failures_at", "at"),)
@@ -334,10 +335,7 @@ class EventRow(JobsBase):
 
 
 class CheckpointRow(JobsBase):
-    """A checkpoint that was published under a valid token.
-
-    A folder without a row does not exist.
-    """
+    """A checkpoint that was published under a valid token. A folder without a row is none."""
 
     __tablename__ = "checkpoints"
     __table_args__ = (UniqueConstraint("job_id", "attempt", "step"),)

@@ -1,8 +1,8 @@
 """Deletion of an ended job with all its data.
 
 The data is in three places without a common transaction: blob store, series database, jobs
-database. The job's row is deleted last, so an interrupted deletion can be repeated and leaves no
-orphans.
+database. A mark on the job's row is first, and the row is deleted last. An interrupted deletion
+therefore leaves no orphans: the scheduler finishes it, or a repeated request.
 
 Not here: checkpoints that a job itself does not keep (``storage.attempts.checkpoints.prune``), and
 points and lines that it keeps for some days only (``storage.jobs.retention``).
@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from sqlalchemy import Text, cast, delete, select
+from sqlalchemy import Text, cast, delete, select, update
 from sqlalchemy.orm import Session
 
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life.lifecycle import TERMINAL, AssignmentState
 from lockstep.domain.rights import Within
 from lockstep.storage.attempts import ledger, lineage
+from lockstep.storage.db.clock import db_now
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.dialects import changed, write
 from lockstep.storage.db.series_tables import (
@@ -38,13 +39,15 @@ from lockstep.storage.objects.blobs import FILES, BlobStore
 
 CHUNKS_AT_ONCE: Final = 500
 """In one transaction: the points of jobs that run must get in between."""
+ABANDONED_SECONDS: Final = 300.0
+"""After the mark, a deletion is taken for interrupted. Two at once do no harm."""
 
 
-def remove_output(database: Database, blobs: BlobStore, job_id: str, *, among: Within) -> None:
-    """Delete a job's data in the store and in the series database.
+def mark(session: Session, job_id: str, *, among: Within) -> bool:
+    """Mark a job as being deleted; False if it is marked or deleted already.
 
-    Parts that are deleted already are skipped, so the call may be repeated until it succeeds. A
-    refusal names no job outside of ``among``.
+    From then on no new job begins from it, so its data may go before its row. A refusal names no
+    job outside of ``among``.
 
     Raises
     ------
@@ -52,31 +55,45 @@ def remove_output(database: Database, blobs: BlobStore, job_id: str, *, among: W
         ``CONFLICT`` if it has not ended, a node has not removed its files yet, or a waiting or
         running job starts from one of its checkpoints.
     """
-    with database.read_jobs() as session:
-        check(session, job_id, among=among)
+    lock(session, job_id)
+    check(session, job_id, among=among)
+    unmarked = update(JobRow).where(JobRow.id == job_id, JobRow.deleting_at.is_(None))
+    marked = unmarked.values(deleting_at=db_now(), version=JobRow.version + 1)
+    return changed(session, marked) == 1
+
+
+def lock(session: Session, job_id: str) -> None:
+    """Wait for submits of jobs that begin from this one, and keep out others.
+
+    :func:`check_heirs` reads their jobs in a later statement, which sees those that were first.
+    """
+    session.execute(select(JobRow.id).where(JobRow.id == job_id).with_for_update())
+
+
+def marked(session: Session) -> list[str]:
+    """Return the jobs whose deletion was interrupted."""
+    late = JobRow.deleting_at <= db_now() - ABANDONED_SECONDS
+    return list(session.scalars(select(JobRow.id).where(late).order_by(JobRow.id)))
+
+
+def finish(database: Database, blobs: BlobStore, job_id: str) -> bool:
+    """Delete a marked job and its data; False if it was deleted already.
+
+    Parts that are deleted already are skipped, so the call may be repeated until it succeeds. Its
+    use of devices stays in the ledger. Of an attempt that the scheduler has not yet added, repeated
+    steps count as productive: the data about steps is deleted.
+    """
     for folder in ("jobs", FILES):
         blobs.delete_tree(f"{folder}/{job_id}")
     _remove_series(database, job_id)
-
-
-def remove_row(session: Session, job_id: str, *, among: Within) -> bool:
-    """Delete a job's row after its other data; False if it was deleted already.
-
-    Its use of devices stays in the ledger. Of an attempt that the scheduler has not yet added,
-    repeated steps count as productive: the data about steps is deleted.
-
-    Raises
-    ------
-    LockstepError
-        As :func:`remove_output`.
-    """
-    check(session, job_id, among=among)
-    ledger.add(session, ledger.due(session, job_id=job_id), steps={})
-    write(session, delete(IdempotencyKeyRow).where(IdempotencyKeyRow.job_id == job_id))
-    spec = session.scalars(select(JobRow.spec).where(JobRow.id == job_id)).one_or_none()
-    if spec is not None:
-        settings.remove(session, job_id, spec)
-    return changed(session, delete(JobRow).where(JobRow.id == job_id)) == 1
+    with database.jobs() as session:
+        ledger.add(session, ledger.due(session, job_id=job_id), steps={})
+        write(session, delete(IdempotencyKeyRow).where(IdempotencyKeyRow.job_id == job_id))
+        spec = session.scalars(select(JobRow.spec).where(JobRow.id == job_id)).one_or_none()
+        if spec is not None:
+            settings.remove(session, job_id, spec)
+        gone = delete(JobRow).where(JobRow.id == job_id, JobRow.deleting_at.is_not(None))
+        return changed(session, gone) == 1
 
 
 def check(session: Session, job_id: str, *, among: Within) -> None:
@@ -85,7 +102,7 @@ def check(session: Session, job_id: str, *, among: Within) -> None:
     Raises
     ------
     LockstepError
-        As :func:`remove_output`.
+        As :func:`mark`.
     """
     job = session.execute(
         select(JobRow.state, JobRow.name).where(JobRow.id == job_id)
@@ -124,6 +141,11 @@ def check_heirs(session: Session, job_id: str, name: str, *, among: Within) -> N
             f"{starting} has not ended and starts from checkpoints or files of {name} ({job_id})",
             "Wait until it ends, or cancel it first.",
         )
+
+
+def has_heir(session: Session, job_id: str) -> bool:
+    """Return whether a job that has not ended begins with something of this one."""
+    return _heir(session, job_id) is not None
 
 
 def _heir(session: Session, job_id: str) -> Any:

@@ -26,6 +26,7 @@ from lockstep.storage.db.dialects import changed, write
 from lockstep.storage.db.file_tables import FileRetentionRow, RetentionRow
 from lockstep.storage.db.series_tables import LogChunkRow, SeriesChunkRow, SeriesLatestRow
 from lockstep.storage.db.tables import JobRow
+from lockstep.storage.jobs import removal
 from lockstep.storage.jobs.removal import delete_chunks
 from lockstep.storage.logs import logs
 from lockstep.storage.objects.blobs import FILES, BlobStore
@@ -79,7 +80,8 @@ def due(session: Session) -> list[DueDeletion]:
 
 def due_files(session: Session) -> list[DueDeletion]:
     """Return kept files with expired retention."""
-    rows = session.execute(_due(FileRetentionRow))
+    # All: those that wait for a job that goes on with them must not hide the others.
+    rows = session.execute(_due(FileRetentionRow).limit(None))
     return [DueDeletion(row.job_id, "files", row.days) for row in rows]
 
 
@@ -132,16 +134,21 @@ def expire(database: Database, due: DueDeletion, go_on: Callable[[], bool] = lam
 def expire_files(database: Database, blobs: BlobStore, due: DueDeletion) -> bool:
     """Delete kept files, and add the job's event. Return as :func:`expire`.
 
-    May wait for the store.
+    May wait for the store. The rows go first: a job that begins from this one brings all files or
+    none. While one has not ended, they stay, as for a deletion by hand.
 
     Raises
     ------
     Exception
         From the store's library, if the store does not answer.
     """
+    with database.jobs() as session:
+        removal.lock(session, due.job_id)
+        if removal.has_heir(session, due.job_id):
+            return False
+        kept_files.remove_all(session, due.job_id)
     blobs.delete_tree(f"{FILES}/{due.job_id}")
     with database.jobs() as session:
-        kept_files.remove_all(session, due.job_id)
         done = delete(FileRetentionRow).where(FileRetentionRow.job_id == due.job_id)
         return _note_deletion(session, due, done)
 

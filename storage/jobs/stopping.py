@@ -20,6 +20,7 @@ from lockstep.domain.life.grace import LEAST_SECONDS, REASON_OF
 from lockstep.domain.life.lifecycle import TERMINAL, Intent, JobState
 from lockstep.domain.life.outcomes import Outcome, Reason
 from lockstep.storage.attempts import endings, events, stops, transitions
+from lockstep.storage.attempts.nodes import is_there
 from lockstep.storage.db.dialects import write
 from lockstep.storage.db.tables import AssignmentRow, AttemptRow, JobRow, NodeRow
 from lockstep.storage.jobs.jobs import get
@@ -132,7 +133,7 @@ def requeue(
         ``NOT_FOUND``; ``INVALID`` for an unknown node; ``CONFLICT`` when the job is not live, or is
         asked to end.
     """
-    known = set(session.scalars(select(NodeRow.name).where(NodeRow.name.in_(avoid))))
+    known = set(session.scalars(select(NodeRow.name).where(NodeRow.name.in_(avoid), is_there())))
     if unknown := sorted({*avoid} - known):
         raise LockstepError(
             ErrorCode.INVALID,
@@ -149,6 +150,11 @@ def requeue(
         nodes = sorted({*job.avoid_nodes, *avoid})
         write(session, update(JobRow).where(JobRow.id == job_id).values(avoid_nodes=nodes))
     return job
+
+
+def is_paused(job: JobRow) -> bool:
+    """Return whether a job is paused, or will be once its processes have ended."""
+    return job.state is JobState.PAUSED or job.intent is Intent.PAUSE
 
 
 def resume(

@@ -169,6 +169,10 @@ def check_queue(
 ) -> None:
     """Refuse a job if as many jobs of its project, or of its owner there, wait as may.
 
+    For each entry of the queue by hand: submit, clone, resume. A job that returns from its devices
+    is never refused: the service would lose one that is tried again, and an operator could not
+    requeue one from a bad node.
+
     Parameters
     ----------
     session : Session

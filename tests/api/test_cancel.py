@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+from sqlalchemy import update
+
 from lockstep.broker.messages import StopAssignment, WakeScheduler
 from lockstep.domain.life.outcomes import Reason
-from tests.api.conftest import Api, problem
+from lockstep.scheduler.deletions import StoreDeletions
+from lockstep.storage.db.tables import JobRow
+from tests.api.conftest import SCRIPT, Api, problem
 from tests.storage import scenes
 
 
@@ -80,3 +85,40 @@ def test_a_job_is_paused_resumed_and_requeued_away_from_nodes(api: Api) -> None:
         each["message"] for each in api.http.get(f"/v1/jobs/{again.job_id}/events").json()["items"]
     ]
     assert any("ada requested a new start that avoids n2, n3;" in message for message in messages)
+
+
+@pytest.mark.parametrize("finisher", ["request", "scheduler"])
+def test_no_job_begins_from_one_whose_files_are_being_deleted(
+    api: Api, monkeypatch: pytest.MonkeyPatch, finisher: str
+) -> None:
+    job_id = api.job_id()
+    api.http.post(f"/v1/jobs/{job_id}/cancel")
+    heir, delete = {**SCRIPT, "continues": job_id}, f"/v1/jobs/{job_id}"
+    clone = api.job_id(heir)
+    assert "has not ended" in problem(api.http.delete(delete), 409, "conflict")["detail"]
+    api.http.post(f"/v1/jobs/{clone}/cancel")
+    refusals = []
+
+    def killed(_prefix: str) -> None:
+        refusals.extend([api.submit(heir), api.http.post(f"/v1/jobs/{clone}/clone")])
+        raise OSError("killed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(api.blobs, "delete_tree", killed)
+        assert api.http.delete(delete).status_code == 500
+    for refused in refusals:
+        why = f"job {job_id}, from which the new job begins, is being deleted"
+        assert problem(refused, 409, "conflict")["detail"] == why
+    assert api.http.get(delete).json()["deleting"]
+    deletions = StoreDeletions(api.database, api.blobs, every_seconds=60.0)
+    deletions.delete_due()  # this request may be at work still
+    assert api.http.get(delete).status_code == 200
+    if finisher == "request":
+        assert api.http.delete(delete).status_code == 204
+    else:
+        with api.database.jobs() as session:
+            session.execute(update(JobRow).values(deleting_at=JobRow.deleting_at - 301.0))
+        deletions.delete_due()
+    problem(api.http.get(delete), 404, "not_found")
+    assert api.http.get(f"/v1/jobs/{clone}").status_code == 200
+    assert len(api.http.get("/v1/audit", params={"action": "job.delete"}).json()["items"]) == 1

@@ -49,7 +49,7 @@ OPERATIONS = {
     ),
     *("listJobFiles", "getJobFile", "deleteJobFiles"),
     *("getJobLogs", "downloadJobLogs", "followJobLogs", "putUpload", "getUpload"),
-    *("listNodes", "drainNode", "resumeNode", "livez", "readyz", "scrapeMetrics"),
+    *("listNodes", "drainNode", "resumeNode", "removeNode", "livez", "readyz", "scrapeMetrics"),
     *("signIn", "signOut", "getSession", "listSessions", "endSession"),
     *("changePassword", "acceptInvitation", "listAudit", "exportAudit", "getUsage"),
     *("getShares", "getWhy", "getJobLive", "getHome"),

@@ -6,9 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from lockstep.domain.life.lifecycle import JobState
+from lockstep.domain.life.outcomes import Reason
 from lockstep.storage.people.limits import ServiceLimits
 from tests.api.conftest import SCRIPT, Api, problem
 from tests.api.test_people import made, program, send
+from tests.storage import scenes
 from tests.storage.scenes import at_once
 
 
@@ -111,3 +114,29 @@ def test_many_submits_at_once_keep_the_limit_of_waiting_jobs(api: Api, limit: st
     made(send(api, "POST", "/v1/projects", {"name": "nlp", "limits": {limit: 3}}))
     submits = [lambda: send(api, "POST", "/v1/jobs", {**SCRIPT, "project": "nlp"}).status_code] * 8
     assert sorted(at_once(*submits)) == [201] * 3 + [409] * 5
+
+
+@pytest.mark.parametrize("limit", ["queued_max", "queued_per_user_max"])
+def test_resumes_keep_the_limit_of_waiting_jobs_and_returns_from_devices_do_not(
+    api: Api, limit: str
+) -> None:
+    made(send(api, "POST", "/v1/projects", {"name": "nlp", "limits": {limit: 1}}))
+    spec, paused = {**SCRIPT, "project": "nlp"}, []
+    for _ in range(3):
+        paused.append(made(send(api, "POST", "/v1/jobs", spec))["id"])
+        made(send(api, "POST", f"/v1/jobs/{paused[-1]}/pause"), 202)
+    resumes = [
+        lambda job_id=job_id: send(api, "POST", f"/v1/jobs/{job_id}/resume").status_code
+        for job_id in paused
+    ]
+    codes = at_once(*resumes)
+    assert sorted(codes) == [200, 409, 409]
+    scenes.add_node(api.database)
+    claim = scenes.claimed_on(api.database, paused[codes.index(200)])
+    send(api, "POST", f"/v1/jobs/{claim.job_id}/pause")
+    made(send(api, "POST", "/v1/jobs", spec))
+    found = problem(send(api, "POST", f"/v1/jobs/{claim.job_id}/resume"), 409, "conflict")
+    assert found["detail"].endswith("wait, and the limit is 1")
+    made(send(api, "POST", f"/v1/jobs/{claim.job_id}/requeue"), 202)
+    scenes.end(api.database, claim, Reason.REQUEUED)
+    assert scenes.state_of(api.database, claim.job_id) is JobState.QUEUED

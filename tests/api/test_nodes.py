@@ -6,10 +6,12 @@ import time
 from datetime import datetime
 
 import pytest
+from sqlalchemy import update
 
 from lockstep.broker.messages import WakeScheduler
 from lockstep.domain.life.outcomes import Reason
 from lockstep.storage.attempts import nodes
+from lockstep.storage.db.tables import NodeRow
 from tests.api.conftest import SCRIPT, Api, problem
 from tests.storage import scenes
 
@@ -108,6 +110,32 @@ def test_a_submit_and_a_plan_warn_of_what_no_registered_node_offers(api: Api) ->
 @pytest.mark.parametrize("change", ["drain", "resume"])
 def test_a_node_that_is_not_there_is_named(api: Api, change: str) -> None:
     problem(api.http.post(f"/v1/nodes/n9/{change}"), 404, "not_found")
+    problem(api.http.delete("/v1/nodes/n9"), 404, "not_found")
+
+
+def test_a_lost_node_is_removed_until_its_agent_returns(api: Api) -> None:
+    claim = scenes.run(api.database)
+    lost = update(NodeRow).values(seen_at=NodeRow.seen_at - 1_000.0, draining=True)
+    for why, step in (
+        ("n1 sent a heartbeat 0 s ago", lambda session: session.execute(lost)),
+        (f"an attempt of job {claim.job_id} has not ended on node n1", lambda _: None),
+    ):
+        assert why in problem(api.http.delete("/v1/nodes/n1"), 409, "conflict")["detail"]
+        with api.database.jobs() as session:
+            step(session)
+    scenes.end(api.database, claim, Reason.USER_ERROR)
+    assert "n1" in problem(api.http.delete(f"/v1/jobs/{claim.job_id}"), 409, "conflict")["detail"]
+    assert api.http.delete("/v1/nodes/n1").status_code == 204
+    assert api.http.get("/v1/nodes").json()["items"] == []
+    for change in ("POST /v1/nodes/n1/resume", "DELETE /v1/nodes/n1"):
+        problem(api.http.request(*change.split()), 404, "not_found")
+    assert api.submit({**SCRIPT, "resources": {"gpus": 64}}).status_code == 201  # as without nodes
+    audit = api.http.get("/v1/audit", params={"action": "node.remove"}).json()["items"]
+    assert [row["target"] for row in audit] == ["n1"]
+    assert api.http.delete(f"/v1/jobs/{claim.job_id}").status_code == 204
+    scenes.add_node(api.database)
+    [node] = api.http.get("/v1/nodes").json()["items"]
+    assert (node["state"], node["devices_free"]) == ("ready", 4)
 
 
 def test_a_node_is_leaving_until_its_next_heartbeat(api: Api) -> None:

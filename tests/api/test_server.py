@@ -92,7 +92,7 @@ def test_with_a_frozen_broker_a_submit_is_answered_at_once(program: Program) -> 
 def test_it_is_not_opened_to_others_without_authentication(program: Program) -> None:
     program.environment |= {"LOCKSTEP_AUTH": "off", "LOCKSTEP_HOST": "0.0.0.0"}
     refused = program.run()
-    assert refused.returncode == 2
+    assert refused.returncode == 78
     assert "set LOCKSTEP_AUTH=on, or LOCKSTEP_HOST=127.0.0.1" in refused.stderr
     assert "Traceback" not in refused.stderr
     assert not list(program.home.iterdir())
@@ -113,7 +113,7 @@ def test_a_setting_that_is_missing_or_wrong_is_named(program: Program) -> None:
     del program.environment["LOCKSTEP_STORE"]
     program.environment["LOCKSTEP_PORT"] = "eighty"
     refused = program.run()
-    assert refused.returncode == 2
+    assert refused.returncode == 78
     assert "LOCKSTEP_STORE: Field required" in refused.stderr
     assert "LOCKSTEP_PORT: Input should be a valid integer" in refused.stderr
 

@@ -3,7 +3,7 @@
 Runs the real ``client.local.up.run`` with another table of programs. A stand-in records in
 ``HOME/diary`` its start and, after a signal to end, that it ends or continues. Behaviours:
 ``stubborn`` ignores SIGTERM, ``family`` leaves a child behind, ``broken`` ends at once with exit
-code 3.
+code 3, ``refusing`` with the one of refused settings.
 
 Not here: the assertions (``test_client_up.py``).
 """
@@ -48,6 +48,9 @@ def program(home: Path, name: str, behaviour: str) -> None:
     if behaviour == "broken":
         say("cannot work like this")
         os._exit(3)
+    if behaviour == "refusing":
+        say("agent: LOCKSTEP_NODE_NAME: 'A' is no name")
+        os._exit(78)
     while True:
         time.sleep(60)
 

@@ -231,6 +231,12 @@ def test_a_node_is_drained_and_resumed_by_name(
         assert server.asked[-1].query == {"reason": ["new fan"]}
 
 
+def test_a_node_is_removed_by_name(lockstep: CommandLine, server: ReplayServer) -> None:
+    server.on("DELETE", "/v1/nodes/node-1", Answer(204))
+    said = lockstep("nodes", "rm", "node-1")
+    assert (said.code, said.out, said.err) == (0, "", "node-1 is removed\n")
+
+
 def test_a_priority_is_given_to_each_job(lockstep: CommandLine, server: ReplayServer) -> None:
     for reference in ("a", "b"):
         server.on("GET", f"/v1/jobs/{reference}", examples.job())

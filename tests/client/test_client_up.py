@@ -218,6 +218,15 @@ def test_a_program_that_cannot_start_ends_up_and_shows_its_log(up: Up, tmp_path:
     assert not any(alive(pid) for pid in up.all_pids())
 
 
+def test_settings_that_a_program_refuses_end_up_with_the_reason(up: Up) -> None:
+    process = up.start("api", "worker:refusing", "scheduler:broken")
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 2, said
+    refusal = "worker refuses its settings: agent: LOCKSTEP_NODE_NAME: 'A' is no name"
+    assert f"refused: {refusal} / see: lockstep settings" in said
+    assert not any(alive(pid) for pid in up.all_pids())
+
+
 def test_down_ends_it_from_outside(up: Up) -> None:
     process = up.ready(*TABLE)
     said: list[str] = []

@@ -54,7 +54,7 @@ NOT_TOLD: Final = {
     "worker.upload.events.effects.report_save_time": "the story's launcher measures no save",
     "worker.upload.kept.restoring": "a job of the story has one attempt",
     "storage.series.inherited": "no job of the story continues another",
-    "scheduler.kept_files": "no files are due for deletion",
+    "scheduler.deletions": "no files are due for deletion",
     "worker.agent.supervisor._report_leaving": "the agent is not stopped in the story",
 }
 

@@ -109,4 +109,4 @@ def test_the_program_refuses_an_order_that_is_not_safe_and_a_value_out_of_range(
         done = subprocess.run(
             argv, env={**environment, name: value}, capture_output=True, text=True, check=False
         )
-        assert (done.returncode, done.stderr) == (1, message)
+        assert (done.returncode, done.stderr) == (78, message)

@@ -219,9 +219,9 @@ def kinds(database: Database, job_id: str) -> list[str]:
 
 def remove(database: Database, blobs: BlobStore, job_id: str) -> None:
     """Delete an ended job, as a request does."""
-    removal.remove_output(database, blobs, job_id, among=EVERY)
     with database.jobs() as session:
-        removal.remove_row(session, job_id, among=EVERY)
+        removal.mark(session, job_id, among=EVERY)
+    removal.finish(database, blobs, job_id)
 
 
 def free_devices(database: Database, name: str = "n1") -> list[int]:

@@ -9,13 +9,12 @@ from sqlalchemy import update
 
 from lockstep.domain.errors import LockstepError
 from lockstep.domain.life.outcomes import Reason
-from lockstep.domain.rights import EVERY
 from lockstep.storage.attempts import events, kept_files
 from lockstep.storage.attempts.attempts import Claim
 from lockstep.storage.attempts.kept_files import KeptFile, Round, RoundResult
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.tables import JobRow
-from lockstep.storage.jobs import removal, retention
+from lockstep.storage.jobs import retention, stopping
 from lockstep.storage.objects.blobs import BlobStore
 from tests.storage import scenes
 
@@ -129,10 +128,15 @@ def test_files_go_with_their_retention_or_with_the_job(database: Database, tmp_p
             assert retention.due(session) == []
         assert [one.job_id for one in due] == [claim.job_id] * (days is not None)
         for one in due:
+            heir = scenes.submit(database, continues=claim.job_id)
+            assert not retention.expire_files(database, blobs, one)
+            assert names(database, claim) == ["a"]
+            with database.jobs() as session:
+                stopping.cancel(session, heir, "ada")
             assert retention.expire_files(database, blobs, one)
         scenes.release(database, claim)
         if days is None:
-            removal.remove_output(database, blobs, claim.job_id, among=EVERY)
+            scenes.remove(database, blobs, claim.job_id)
         else:
             assert names(database, claim) == []
         assert blobs.find(f"files/{claim.job_id}") == []

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from sqlalchemy import delete, select, update
@@ -28,6 +29,7 @@ from lockstep.storage.db.tables import JobRow
 from lockstep.storage.jobs import listing, removal, settings, summaries
 from lockstep.storage.jobs.conditions import condition_of
 from lockstep.storage.jobs.names import Names
+from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.series import series
 from tests.harness.databases import Urls
 from tests.storage import lists, scenes
@@ -413,10 +415,11 @@ def test_the_settings_of_a_job_are_its_leaves_and_arguments() -> None:
     assert len(settings.of_spec(many)) == settings.VALUES_MAX
 
 
-def test_a_deleted_job_leaves_no_settings(database: Database) -> None:
+def test_a_deleted_job_leaves_no_settings(database: Database, tmp_path: Path) -> None:
     kept, gone = scenes.submit(database), scenes.submit(database)
     with database.jobs() as session:
         session.execute(update(JobRow).values(state=JobState.FAILED))
-        assert removal.remove_row(session, gone, among=EVERY)
+        assert removal.mark(session, gone, among=EVERY)
+    assert removal.finish(database, BlobStore(str(tmp_path)), gone)
     with database.read_jobs() as session:
         assert set(session.scalars(select(JobValueRow.job_id))) == {kept}

@@ -5,17 +5,22 @@ The loser gets an error, and no row is written twice.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
+from sqlalchemy import update
 
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life.lifecycle import TERMINAL, JobState
 from lockstep.domain.life.outcomes import Outcome, Reason
 from lockstep.domain.rights import EVERY
-from lockstep.storage.attempts import attempts
+from lockstep.domain.spec.job import JobSpec
+from lockstep.storage.attempts import attempts, lineage
 from lockstep.storage.attempts.attempts import Claim
 from lockstep.storage.control import scheduler_lease
 from lockstep.storage.db.database import Database
-from lockstep.storage.jobs import listing, stopping
+from lockstep.storage.db.tables import JobRow
+from lockstep.storage.jobs import jobs, listing, removal, stopping
 from tests.storage import scenes
 
 ENDS = {"succeeded", "failed", "cancelled"}
@@ -74,24 +79,13 @@ def test_a_cancel_that_races_the_end_leaves_one_terminal_event(
         claimed = scenes.start(database, scenes.submit(database))
         scenes.at_once(
             lambda c=claimed: scenes.end(database, c, reason),
-            lambda c=claimed: _cancel(database, c),
+            lambda c=claimed: _unless_refused(lambda: _cancel(database, c)),
         )
         scenes.release(database, claimed)
         told = [kind for kind in scenes.kinds(database, claimed.job_id) if kind in ENDS]
         state = scenes.state_of(database, claimed.job_id)
         assert state in TERMINAL  # in either order, a cancel is not lost in a requeue
         assert told == [state.value]
-
-
-def _cancel(database: Database, claimed: Claim) -> bool:
-    try:
-        with database.jobs() as session:
-            stopping.cancel(session, claimed.job_id, "ada")
-    except LockstepError as refusal:
-        if refusal.code is not ErrorCode.CONFLICT:
-            raise
-        return False
-    return True
 
 
 def test_a_cancel_that_races_the_claim_is_never_forgotten(database: Database) -> None:
@@ -167,3 +161,51 @@ def test_one_of_several_schedulers_takes_the_lease(database: Database) -> None:
 
     taken = scenes.at_once(*[lambda owner=owner: take(owner) for owner in "abcd"])
     assert sum(taken) == 1
+
+
+@pytest.mark.parametrize("between", [False, True])
+def test_a_deletion_and_a_job_that_begins_from_its_job_exclude_each_other(
+    database: Database, between: bool
+) -> None:
+    script = {"kind": "script", "script": {"command": ["a"]}, "train": None}
+    for _ in range(5):
+        first = last = scenes.submit(database, **script)
+        _end_all(database)
+        if between:
+            last = scenes.submit(database, **script, continues=first)
+            _end_all(database)
+
+        def submit(last: str = last) -> bool:
+            body = scenes.document(**script, continues=last)
+            spec = JobSpec.model_validate(body)
+            with database.jobs() as session:
+                jobs.create(session, document=body, spec=spec, plan=None, actor="ada")
+                lineage.hold(session, spec)
+            return True
+
+        def mark(first: str = first) -> bool:
+            with database.jobs() as session:
+                return removal.mark(session, first, among=EVERY)
+
+        done = scenes.at_once(lambda: _unless_refused(submit), lambda: _unless_refused(mark))
+        assert sorted(done) == [False, True]
+
+
+def _end_all(database: Database) -> None:
+    with database.jobs() as session:
+        session.execute(update(JobRow).values(state=JobState.CANCELLED))
+
+
+def _cancel(database: Database, claimed: Claim) -> bool:
+    with database.jobs() as session:
+        stopping.cancel(session, claimed.job_id, "ada")
+    return True
+
+
+def _unless_refused(action: Callable[[], bool]) -> bool:
+    try:
+        return action()
+    except LockstepError as refusal:
+        if refusal.code is not ErrorCode.CONFLICT:
+            raise
+        return False

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life.attempt import LogRecord
 from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.rights import EVERY
 from lockstep.domain.training.definitions import SeriesDefinition
 from lockstep.domain.training.metrics import StepValues
 from lockstep.storage.attempts import checkpoints
@@ -148,6 +149,9 @@ def test_an_interrupted_deletion_continues(
     claim = lived(database, blobs, tmp_path)
     monkeypatch.setattr(removal, "CHUNKS_AT_ONCE", 1)
     chunks = rows(database)["series_chunks"]
+    with database.jobs() as session:
+        assert removal.mark(session, claim.job_id, among=EVERY)
+        assert not removal.mark(session, claim.job_id, among=EVERY)
     answers = iter([removal.changed])
 
     def cut(session: Session, statement: Delete) -> int:
@@ -158,7 +162,7 @@ def test_an_interrupted_deletion_continues(
     with monkeypatch.context() as patched:
         patched.setattr(removal, "changed", cut)
         with pytest.raises(LockstepError, match="does not answer"):
-            scenes.remove(database, blobs, claim.job_id)
+            removal.finish(database, blobs, claim.job_id)
     assert rows(database)["series_chunks"] == chunks - 1
     with database.read_jobs() as session:
         assert jobs.get(session, claim.job_id) is not None

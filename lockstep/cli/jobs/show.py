@@ -171,6 +171,8 @@ def _moments(job: JobView) -> Iterator[tuple[str, str]]:
             _moment(job.finished_at)
             + (f", after {out.duration(took)}" if took is not None else ""),
         )
+    if job.deleting:
+        yield "deleting", "a request deletes its data; no job can begin from it any more"
 
 
 def _moment(moment: datetime) -> str:

@@ -1,4 +1,4 @@
-"""``nodes``: list nodes with the users of their devices; drain and resume a node.
+"""``nodes``: list nodes with the users of their devices; drain, resume and remove a node.
 
 Not here: the rules for lost nodes (``api.jobs.views``) and quarantine (``domain.life.quarantine``).
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 app = App(
     name="nodes",
-    help="List nodes and the jobs on their devices; drain and resume nodes.",
+    help="List nodes and the jobs on their devices; drain, resume and remove nodes.",
     help_epilogue="",
     help_format="plaintext",
 )
@@ -87,6 +87,23 @@ def resume(node: str, /, *, connection: Connection = Connection()) -> ExitCode:
     with connection.client() as client:
         found = client.resume_node(node)
     say(f"{found.name} is {found.state}")
+    return ExitCode.OK
+
+
+@app.command
+def rm(node: str, /, *, connection: Connection = Connection()) -> ExitCode:
+    """Remove a node that is gone for good. It must be lost, and its attempts must have ended.
+
+    An agent that is started again with this name registers it again.
+
+    Parameters
+    ----------
+    node
+        Its whole name.
+    """
+    with connection.client() as client:
+        client.remove_node(node)
+    say(f"{node} is removed")
     return ExitCode.OK
 
 

@@ -30,6 +30,7 @@ from typing import IO, Final
 
 from lockstep.client.local import die_with_parent
 from lockstep.client.local.liveness import Notifications, Ping, Signs
+from lockstep.domain.errors import SETTINGS_REFUSED
 
 LOG_BYTES_MAX: Final = 10 * 1024 * 1024
 """A log larger than this at a start is set aside as ``NAME.log.1``, in place of the one before."""
@@ -71,6 +72,8 @@ class _Running:
     start_at: float = 0.0
     ends: int = 0
     """Ends in a row, since it last ran steadily."""
+    refuses: bool = False
+    """True if it ended because it refuses its settings."""
 
 
 class ServiceSupervisor:
@@ -127,6 +130,10 @@ class ServiceSupervisor:
         worst = max(self._running, key=lambda each: each.ends)
         return worst.program, worst.ends
 
+    def refusing(self) -> Program | None:
+        """Return a program that refuses its settings, if there is one."""
+        return next((each.program for each in self._running if each.refuses), None)
+
     def tend(self) -> bool:
         """Start programs that are due and record those that ended.
 
@@ -175,6 +182,7 @@ class ServiceSupervisor:
         assert each.process is not None
         code = reap(each.process)
         each.process = None
+        each.refuses = code == SETTINGS_REFUSED
         each.ends = 1 if now - each.started_at >= STEADY_SECONDS else each.ends + 1
         wait = min(BACKOFF_SECONDS_MAX, BACKOFF_SECONDS * 2.0 ** min(each.ends - 1, 30))
         each.start_at = now + wait

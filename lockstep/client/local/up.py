@@ -45,6 +45,7 @@ from lockstep.client.local.supervisor import (
     how,
     reap,
 )
+from lockstep.domain.errors import SETTINGS_REFUSED
 
 READY_SECONDS: Final = 90.0
 """From the start to an api that can work; a busy machine with a cold disk needs some of it."""
@@ -211,7 +212,10 @@ def _migrate(supervisor: ServiceSupervisor, program: Program, stop: Stop) -> Non
                 return
             raise ClientError(f"migrating the databases took longer than {MIGRATE_SECONDS:g} s")
         time.sleep(POLL_SECONDS)
-    if (code := reap(process)) != 0:
+    code = reap(process)
+    if code == SETTINGS_REFUSED:
+        raise _refused(supervisor, program)
+    if code != 0:
         raise _did_not_start(
             "migrating the databases failed", how(code), supervisor.log_of(program)
         )
@@ -225,6 +229,7 @@ def _start(
     while not stop():
         if supervisor.tend():
             home.write_run_file(run_file.model_copy(update={"pids": supervisor.pids()}))
+        _require_settings(supervisor)
         if ready():
             return
         worst, ends = supervisor.most_ends()
@@ -239,10 +244,25 @@ def _start(
         time.sleep(PROBE_SECONDS)
 
 
+def _require_settings(supervisor: ServiceSupervisor) -> None:
+    """Raise UsageError if a program refuses its settings: each start would end so."""
+    program = supervisor.refusing()
+    if program is not None:
+        raise _refused(supervisor, program)
+
+
+def _refused(supervisor: ServiceSupervisor, program: Program) -> UsageError:
+    last = " ".join(tail(supervisor.log_of(program), 1))
+    return UsageError(
+        f"{program.name} refuses its settings: {last}", next_step="see: lockstep settings"
+    )
+
+
 def _await_node(supervisor: ServiceSupervisor, stop: Stop, tell: Tell, has_node: Probe) -> None:
     deadline = time.monotonic() + NODE_SECONDS
     while not stop():
         supervisor.tend()
+        _require_settings(supervisor)
         if has_node():
             return
         if time.monotonic() > deadline:

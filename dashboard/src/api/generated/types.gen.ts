@@ -978,6 +978,12 @@ export type JobView = {
      */
     finished_at: string | null;
     /**
+     * Deleting
+     *
+     * True from a request to delete it until the last of its data is gone.
+     */
+    deleting?: boolean;
+    /**
      * Version
      */
     version: number;
@@ -1148,6 +1154,12 @@ export type ListedJob = {
      * Finished At
      */
     finished_at: string | null;
+    /**
+     * Deleting
+     *
+     * True from a request to delete it until the last of its data is gone.
+     */
+    deleting?: boolean;
     /**
      * Version
      */
@@ -4249,6 +4261,12 @@ export type JobViewWritable = {
      */
     finished_at: string | null;
     /**
+     * Deleting
+     *
+     * True from a request to delete it until the last of its data is gone.
+     */
+    deleting?: boolean;
+    /**
      * Version
      */
     version: number;
@@ -4351,6 +4369,12 @@ export type ListedJobWritable = {
      * Finished At
      */
     finished_at: string | null;
+    /**
+     * Deleting
+     *
+     * True from a request to delete it until the last of its data is gone.
+     */
+    deleting?: boolean;
     /**
      * Version
      */
@@ -7112,6 +7136,70 @@ export type ResumeNodeResponses = {
 };
 
 export type ResumeNodeResponse = ResumeNodeResponses[keyof ResumeNodeResponses];
+
+export type RemoveNodeData = {
+    body?: never;
+    path: {
+        /**
+         * Name
+         *
+         * Full name of a node.
+         */
+        name: string;
+    };
+    query?: never;
+    url: '/v1/nodes/{name}';
+};
+
+export type RemoveNodeErrors = {
+    /**
+     * The bearer token is missing or wrong.
+     */
+    401: Problem;
+    /**
+     * The right that `detail` names is missing. Nothing was written.
+     */
+    403: Problem;
+    /**
+     * The job or upload does not exist.
+     */
+    404: Problem;
+    /**
+     * Conflict with the current state. Nothing was changed.
+     */
+    409: Problem;
+    /**
+     * Invalid value; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * Internal error; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+    /**
+     * The disk is full. Nothing was written; free space, then try again after `Retry-After` seconds.
+     */
+    507: Problem;
+};
+
+export type RemoveNodeError = RemoveNodeErrors[keyof RemoveNodeErrors];
+
+export type RemoveNodeResponses = {
+    /**
+     * Removed.
+     */
+    204: void;
+};
+
+export type RemoveNodeResponse = RemoveNodeResponses[keyof RemoveNodeResponses];
 
 export type ListUsersData = {
     body?: never;
