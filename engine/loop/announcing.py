@@ -53,7 +53,7 @@ def announce(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> None:
         telemetry.warn(not_saved(unsaved))
     if strategy.lost_promise:
         telemetry.warn(strategy.lost_promise)
-    if assembly.step.gradient.draws_on_host:
+    if assembly.step.gradient.draws_on_host or found.additivity.effects.draws:
         telemetry.warn(_DRAWS)
 
 
@@ -63,7 +63,8 @@ def seed_model(assembly: Assembly, telemetry: Telemetry) -> None:
     All ranks must call this.
     """
     gradient, batches = assembly.step.gradient, assembly.data.batches
-    if batches.model_drew and not gradient.draws_on_host:
+    known = gradient.draws_on_host or assembly.found.additivity.effects.draws
+    if batches.model_drew and not known:
         telemetry.warn(_DRAWS)
     batches.stay_in_line()
     gradient.seeds_host = True

@@ -16,8 +16,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from torch import Tensor
-
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.spec.train import Train
 from lockstep.domain.training.plan import BatchPlan
@@ -222,7 +220,8 @@ class Trainer:
         elif decision.flags.unreduced:
             parts.step.gradient.track_usage(parts.data.items.masked)
             announce_usage(parts, self._telemetry)
-        parts.step.gradient.discard()
+        else:
+            parts.step.gradient.discard()
         if decision.flags.drawn:
             seed_model(parts, self._telemetry)
         return batch
@@ -244,9 +243,7 @@ class Trainer:
         self._weighed.judge(counted=counted)
         self._reporter.before_update(report)
         with self._stopping.update():
-            refused: bool | Tensor = True
-            if norm is not None:
-                refused = step.optimizer.update(batch.step, report.sums, norm)
+            refused = norm is None or step.optimizer.update(batch.step, report.sums, norm)
             step.gradient.state.end(refused=refused)
             step.strategy.after_update(batch.step, shard, refused=refused, last=last)
             report.leave_device()
@@ -276,8 +273,8 @@ class Trainer:
         following = None if failed else self._next()
         return RankStatus(
             Flags(
-                drawn=self._parts.data.batches.drawn,
                 stop=self._stopping.requested(),  # Rank 0 checks, and sends it to the others.
+                drawn=self._parts.data.batches.drawn,
                 out_of_memory=accumulated.out_of_memory,
                 unreduced=not accumulated.reduced,
                 overflow=accumulated.overflow,

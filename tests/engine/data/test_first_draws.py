@@ -1,4 +1,7 @@
-"""The first draw of an item or of the model, while a thread fetches the next batch."""
+"""The first draw of an item or of the model, while a thread fetches the next batch.
+
+It is later than the samples that the checks compute.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from tests.harness.ranks import Pool
 
 pytestmark = pytest.mark.contract(25)
 
-STEPS, SIZE = 8, 8
+STEPS, SIZE = 12, 8
 NEVER = STEPS
 DRAWS = (random.random, torch.rand(1).uniform_)
 
@@ -90,7 +93,7 @@ def in_order(start: int, stop: int, **_: Any) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("world_size", [1, 2])
 @pytest.mark.parametrize(
-    ("items_from", "loss_from"), [(NEVER, NEVER), (NEVER, 4), (5, 4), (0, 4), (5, NEVER)]
+    ("items_from", "loss_from"), [(NEVER, NEVER), (NEVER, 9), (10, 9), (0, 9), (10, NEVER)]
 )
 def test_a_run_with_a_thread_draws_what_one_without_does(
     pool: Pool, tmp_path: Path, world_size: int, items_from: int, loss_from: int
