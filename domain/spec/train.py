@@ -75,7 +75,8 @@ class Loader(Section):
     """Loading of samples on a rank."""
 
     workers: Annotated[int, Field(ge=0, le=64), NO_BOOL] = 0
-    """Processes per rank that fetch and collate samples; 0 does it in a thread of the rank."""
+    """Processes per rank that fetch and collate samples; 0 does it in the rank: in a thread, if
+    fetching is slow and neither samples nor model draw random numbers on the host."""
 
 
 class Stall(Section):

@@ -80,6 +80,19 @@ class Fetcher(Dataset[M]):
             lambda seeded: [self._read(items, seeded=seeded) for items in lists]
         )
 
+    def unseeded(self, lists: list[list[Item]]) -> list[M]:
+        """Several micro-batches of items that draw nothing. The generators are left alone."""
+        return [self._read(items, seeded=False) for items in lists]
+
+    @property
+    def draws(self) -> bool:
+        """True once an item has drawn."""
+        return self._seeds.draws
+
+    def disturbed(self) -> bool:
+        """Return whether other code has drawn since the last fetch, and start to watch again."""
+        return self._seeds.disturbed()
+
     def _read(self, items: list[Item], *, seeded: bool) -> M:
         if seeded:
             return self._make([self._seeded(epoch, index) for epoch, index in items])

@@ -4,11 +4,12 @@
 its own micro-batches, so ranks share no sampler state and a run that starts at step 10,000 starts
 at once. Samples are fetched
 
-* inline, if that is fast, or if the model uses the same generators as the samples
+* inline, if that is fast, or if the model or the samples draw from the host's generators
   (``engine.runtime.randomness``): when the batch is needed, or earlier while the rank waits for
   the gradients of others;
 * otherwise by a thread of the rank during the step before. A thread costs a hand-over and competes
-  for the interpreter's lock, so tiny samples are slower with one than without;
+  for the interpreter's lock, so tiny samples are slower with one than without. Two that draw at the
+  same time would get numbers that depend on the time, so the first draw ends the thread;
 * or by ``loader.workers`` processes. They die with their rank.
 
 Not here: collation of items (``engine.data.fetching``), evaluation's batches
@@ -23,7 +24,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final
 
 from torch.utils.data import Dataset
@@ -189,7 +190,9 @@ class Batches:
     ``request`` the next, ``take`` it when it is needed.
 
     Between a ``take`` and the next ``request`` nothing is fetched by the thread, so evaluation may
-    use the host's generators then.
+    use the host's generators then. Code that draws between a ``request`` and the ``take`` is the
+    model's, unless an item drew in the thread: ``drawn`` is then true, and the step is to be run
+    again after :meth:`stay_in_line`.
     """
 
     def __init__(
@@ -214,6 +217,10 @@ class Batches:
         self._workers, self._in_line, self._pin = workers, in_line, pin
         self._empty: Made = (masked, 0, (0.0,) * len(terms))
         self._slow = 0
+        self.drawn = False
+        """True if the model may have drawn from the host's generators since the last request."""
+        self._unclear = False
+        """True if an item in the thread may have drawn instead."""
         self._ready: RankBatch | Exception | None = None
         self._thread: _Ahead | None = None
         self._from_workers: Iterator[Made] | None = None
@@ -242,6 +249,7 @@ class Batches:
 
     def request(self) -> None:
         """Begin to fetch the next batch, if there is one."""
+        self._fetcher.disturbed()  # By an evaluation or the optimizer.
         waits = self._ready is None and self._next_step < self._length.steps
         if self._thread is not None and waits:
             self._thread.request()
@@ -249,16 +257,26 @@ class Batches:
     def take(self) -> RankBatch | None:
         """The next batch, waiting for it; None after the last."""
         if self._next_step >= self._length.steps:
+            self._watch()
             return None
+        if self._thread is not None and self._ready is None:
+            self._thread.request()
+        self.wait()
         self.fetch()
         ready, self._ready = self._ready, None
-        if ready is None:
-            assert self._thread is not None, "what is fetched inline is ready"
-            ready = self._thread.take()
         if isinstance(ready, Exception):
             raise ready
         self._next_step += 1
         return ready
+
+    def wait(self) -> None:
+        """Wait for the batch that the thread fetches, if it does."""
+        if self._thread is None or not self._thread.is_busy:
+            return
+        self._ready = self._thread.take()
+        if self._watch():  # The thread may have fetched what depends on draws of the model.
+            self._end_thread()
+            self._ready, self._unclear = None, True
 
     def fetch(self) -> None:
         """Fetch the next batch inline, if it is to be and is not there yet.
@@ -266,42 +284,63 @@ class Batches:
         ``take`` raises the error of a failed fetch.
         """
         if self._thread is None and self._ready is None and self._next_step < self._length.steps:
+            self._watch()
             try:
                 self._ready = self._fetch_in_line()
             except Exception as error:  # noqa: BLE001 - raised by take()
                 self._ready = error
+
+    def stay_in_line(self) -> None:
+        """Fetch no more in a thread: the model is seeded for each micro-batch from here on."""
+        self._in_line, self.drawn = True, False
+
+    def _watch(self) -> bool:
+        """Return whether something drew since the last request, and note it."""
+        found = not (self._in_line or self._workers) and self._fetcher.disturbed()
+        self.drawn |= found
+        return found
+
+    @property
+    def model_drew(self) -> bool:
+        """True if the draws were the model's for sure."""
+        return self.drawn and not (self._unclear and self._fetcher.draws)
 
     def close(self, seconds: float | None = _THREAD_END_SECONDS) -> None:
         """Stop the thread or the worker processes.
 
         Wait up to ``seconds`` for the thread's current fetch; None waits until its end.
         """
+        self._end_thread(seconds)
+        self._from_workers = None
+
+    def _end_thread(self, seconds: float | None = None) -> None:
         if self._thread is not None:
             self._thread.close(seconds)
-        self._thread = self._from_workers = None
+        self._thread = None
 
     def _fetch_in_line(self) -> RankBatch:
         began = time.perf_counter()
         batch = self._fetch()
         self._slow = self._slow + 1 if time.perf_counter() - began > _IN_LINE_SECONDS else 0
-        if self._slow >= _IN_LINE_TRIES and not self._in_line and not self._workers:
-            self._thread = _Ahead(self._fetch)
+        waits = self._slow >= _IN_LINE_TRIES and not (self._in_line or self._workers)
+        if waits and not (self._fetcher.draws or self.drawn):
+            self._thread = _Ahead(partial(self._fetch, self._fetcher.unseeded))
         return batch
 
-    def _fetch(self) -> RankBatch:
+    def _fetch(self, many: Callable[[list[list[Item]]], list[Made]] | None = None) -> RankBatch:
         step = self._next_step
-        made = iter(self._made(step))
+        made = iter(self._made(step, many or self._fetcher.many))
         micro_batches = []
         for start, stop in self._planned.bounds(step):
             batch, samples, weights = next(made) if start < stop else self._empty
             micro_batches.append(MicroBatch(batch, samples, weights, position=start))
         return RankBatch(step, self._length.batch_size(self._plan, step), micro_batches)
 
-    def _made(self, step: int) -> list[Made]:
+    def _made(self, step: int, many: Callable[[list[list[Item]]], list[Made]]) -> list[Made]:
         micro_batches = self._planned.micro_batches(step)
         if self._from_workers is not None:
             return [next(self._from_workers) for _ in micro_batches]
-        made = self._fetcher.many(micro_batches)
+        made = many(micro_batches)
         return (
             [(pinned(batch), samples, weights) for batch, samples, weights in made]
             if self._pin
@@ -316,20 +355,21 @@ class _Ahead:
         self._fetch = fetch
         self._requests: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._results: queue.SimpleQueue[RankBatch | BaseException] = queue.SimpleQueue()
-        self._outstanding = 0
+        self.is_busy = False
         self._thread = threading.Thread(target=self._run, name="loader", daemon=True)
         self._thread.start()
 
     def request(self) -> None:
-        self._outstanding += 1
-        self._requests.put(True)
+        """Begin a fetch, unless one is under way."""
+        if not self.is_busy:
+            self.is_busy = True
+            self._requests.put(True)
 
-    def take(self) -> RankBatch:
-        if not self._outstanding:
-            self.request()
+    def take(self) -> RankBatch | Exception:
+        """Return the result of the fetch that is under way."""
         result = self._results.get()
-        self._outstanding -= 1
-        if isinstance(result, BaseException):
+        self.is_busy = False
+        if not isinstance(result, RankBatch | Exception):
             raise result
         return result
 

@@ -5,12 +5,19 @@ Not here: the parts of the run (``engine.loop.parts``).
 
 from __future__ import annotations
 
+from typing import Final
+
 from lockstep.domain.training.plan import BatchPlan
 from lockstep.domain.verify.session import BATCH_DEPENDENT
 from lockstep.engine.loop.parts import Assembly
 from lockstep.engine.model.modes import kept_in_evaluation
 from lockstep.engine.runtime.telemetry import Telemetry
 from lockstep.engine.state.reasons import not_saved
+
+_DRAWS: Final = (
+    "the model draws random numbers: a run is repeatable, but depends on micro_size and on the "
+    "ranks (use lockstep.Dropout to avoid this)"
+)
 
 
 def announce(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> None:
@@ -46,11 +53,21 @@ def announce(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> None:
         telemetry.warn(not_saved(unsaved))
     if strategy.lost_promise:
         telemetry.warn(strategy.lost_promise)
-    if assembly.step.gradient.draws_on_host:
-        telemetry.warn(
-            "the model draws random numbers: a run is repeatable, but depends on micro_size and "
-            "on the ranks (use lockstep.Dropout to avoid this)"
-        )
+    if assembly.step.gradient.draws_on_host or found.additivity.effects.draws:
+        telemetry.warn(_DRAWS)
+
+
+def seed_model(assembly: Assembly, telemetry: Telemetry) -> None:
+    """Seed the model for each micro-batch from here on: a step was found to draw.
+
+    All ranks must call this.
+    """
+    gradient, batches = assembly.step.gradient, assembly.data.batches
+    known = gradient.draws_on_host or assembly.found.additivity.effects.draws
+    if batches.model_drew and not known:
+        telemetry.warn(_DRAWS)
+    batches.stay_in_line()
+    gradient.seeds_host = True
 
 
 def announce_usage(assembly: Assembly, telemetry: Telemetry) -> None:

@@ -74,7 +74,7 @@ def assemble(inputs: RunInputs) -> Assembly:
         model=model,
         found=found,
         step=step,
-        data=build_data(inputs, items, step, saved, state),
+        data=build_data(inputs, items, step, saved, state, draws=found.additivity.effects.draws),
         state=saved,
     )
 
@@ -165,11 +165,20 @@ def build_data(
     step: Step,
     saved: TrainingState,
     state: State | None,
+    *,
+    draws: bool,
 ) -> Data:
-    """Build the loader, with the first batch after the checkpoint's step."""
+    """Build the loader, with the first batch after the checkpoint's step.
+
+    Parameters
+    ----------
+    draws : bool
+        True if the loss of some sample draws random numbers.
+    """
     splits, gradient, workers = items.splits, step.gradient, inputs.train.loader.workers
     steps_done = 0 if state is None else state["step"]
-    in_line = workers == 0 and gradient.draws_on_host
+    draws_on_host = gradient.draws_on_host or (draws and not is_accelerator(inputs.ranks.device))
+    in_line = workers == 0 and draws_on_host
     gradient.seeds_host = in_line or workers > 0
     batches = Batches(
         inputs.task,

@@ -70,11 +70,16 @@ def check(inputs: RunInputs, model: Model, items: Items, *, resumes: bool) -> Fo
         seed=train.seed,
         device=next(model.module.parameters()).device,
     )
-    additivity, splits = additivity_check.Checked(), items.splits
-    if not resumes:
-        additivity = additivity_check.check(
-            inputs.task, model.module, splits.train, size=splits.size, train=train, ranks=ranks
-        )
+    splits = items.splits
+    additivity = additivity_check.check(
+        inputs.task,
+        model.module,
+        splits.train,
+        size=splits.size,
+        train=train,
+        ranks=ranks,
+        resumes=resumes,
+    )
     model.replicas.at_start()
     known = repeats.warnings
     return Found(

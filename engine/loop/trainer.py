@@ -16,15 +16,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from torch import Tensor
-
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.spec.train import Train
 from lockstep.domain.training.plan import BatchPlan
 from lockstep.domain.verify.orders import NONE as NO_ORDER
 from lockstep.domain.verify.orders import VerifyOrder
 from lockstep.engine.data.loader import RankBatch
-from lockstep.engine.loop.announcing import announce, announce_usage, report_plan
+from lockstep.engine.loop.announcing import announce, announce_usage, report_plan, seed_model
 from lockstep.engine.loop.assembly import assemble
 from lockstep.engine.loop.cutting import compare_samples
 from lockstep.engine.loop.evaluation import evaluate
@@ -206,8 +204,7 @@ class Trainer:
 
     def _repeats(self, decision: StepDecision) -> bool:
         """Return whether the batch must run again. Equal on all ranks; call it once per run."""
-        flags, precision = decision.flags, self._parts.model.precision
-        return flags.out_of_memory or flags.unreduced or precision.repeats(decision)
+        return decision.flags.void or self._parts.model.precision.repeats(decision)
 
     def _prepare_again(self, batch: RankBatch, decision: StepDecision) -> RankBatch:
         """Remove what prevented the step; return its batch, maybe in smaller micro-batches.
@@ -215,6 +212,7 @@ class Trainer:
         All ranks must call this.
         """
         parts = self._parts
+        parts.data.batches.wait()
         if decision.flags.out_of_memory:
             self.plan, batch, following = halve(parts, self.plan, batch.step, self._telemetry)
             self._following = (following,)
@@ -224,6 +222,8 @@ class Trainer:
             announce_usage(parts, self._telemetry)
         else:
             parts.step.gradient.discard()
+        if decision.flags.drawn:
+            seed_model(parts, self._telemetry)
         return batch
 
     def _update(self, batch: RankBatch, report: StepReport, *, due: bool, last: bool) -> None:
@@ -243,9 +243,7 @@ class Trainer:
         self._weighed.judge(counted=counted)
         self._reporter.before_update(report)
         with self._stopping.update():
-            refused: bool | Tensor = True
-            if norm is not None:
-                refused = step.optimizer.update(batch.step, report.sums, norm)
+            refused = norm is None or step.optimizer.update(batch.step, report.sums, norm)
             step.gradient.state.end(refused=refused)
             step.strategy.after_update(batch.step, shard, refused=refused, last=last)
             report.leave_device()
@@ -276,6 +274,7 @@ class Trainer:
         return RankStatus(
             Flags(
                 stop=self._stopping.requested(),  # Rank 0 checks, and sends it to the others.
+                drawn=self._parts.data.batches.drawn,
                 out_of_memory=accumulated.out_of_memory,
                 unreduced=not accumulated.reduced,
                 overflow=accumulated.overflow,

@@ -24,6 +24,7 @@ from typing import Any, Final, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from lockstep.engine.runtime.control import StepDecision, numbers_of
 from lockstep.engine.runtime.device import traits_of
@@ -218,3 +219,18 @@ def use_tf32(device: torch.device, *, on: bool) -> None:
     if traits_of(device).has_tf32:
         torch.set_float32_matmul_precision("high" if on else "highest")
         torch.backends.cudnn.allow_tf32 = on
+
+
+class FormatRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch does not type it
+    """Records the floating-point formats of the results of operations."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call] # neither this
+        self.seen: set[torch.dtype] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for each in result if isinstance(result, list | tuple) else [result]:
+            if isinstance(each, Tensor) and each.is_floating_point():
+                self.seen.add(each.dtype)
+        return result

@@ -20,7 +20,7 @@ import inspect
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -37,7 +37,7 @@ from lockstep.engine.preflight import chosen_samples
 from lockstep.engine.preflight.causes import SUM, cause_of
 from lockstep.engine.preflight.check_size import CheckSize, size_of_check
 from lockstep.engine.preflight.comparison import Compared, Worst, compared, tolerance
-from lockstep.engine.preflight.fast_forward import ReadState, read_by, warnings_of
+from lockstep.engine.preflight.effects import Effects, effects_of
 from lockstep.engine.preflight.trial_task import TrialTask, divided
 from lockstep.engine.runtime import randomness
 from lockstep.engine.runtime.errors import (
@@ -70,12 +70,11 @@ class Checked:
     complete: bool = False
     """True if the samples used every trainable parameter."""
     warnings: tuple[str, ...] = ()
-    read: tuple[ReadState, ...] = ()
-    """State that calls of the loss change and read."""
+    effects: Effects = field(default_factory=Effects)
 
     def warnings_beside(self, known: Sequence[str]) -> list[str]:
-        """Return the warnings about state that no known warning names."""
-        return [*self.warnings, *warnings_of(self.read, known)]
+        """Return the warnings, about state only if no known warning names it."""
+        return [*self.warnings, *self.effects.warnings(known)]
 
 
 class _NotCheckedError(Exception):
@@ -90,8 +89,11 @@ def check(
     size: int,
     train: Train,
     ranks: Ranks = _ALONE,
+    resumes: bool = False,
 ) -> Checked:
     """Refuse a task whose loss is not a sum over samples. All ranks must call this.
+
+    The effects of its calls are observed on the same samples.
 
     Parameters
     ----------
@@ -106,6 +108,8 @@ def check(
         Its seed, its name of the task, and its batch. A micro-batch above 16 samples raises the
         number of samples to compare.
     ranks : Ranks
+    resumes : bool
+        True for a run that was accepted before: the sums are not compared.
 
     Raises
     ------
@@ -140,7 +144,7 @@ def check(
             *ranks.from_first(size_of_check(task, model, scanned[0].sample, wanted, seed=seed))
         )
         found = Checked()
-        if not task.batch_dependent:
+        if not (task.batch_dependent or resumes):
             found, bounds = _within(
                 bounds, partial(_outcome, task, model, choose, name=name, seed=seed), ranks
             )
@@ -151,7 +155,10 @@ def check(
             found = replace(found, note="; ".join(filter(None, (found.note, less))))
         dtype = torch.float64 if bounds.copies else None
         samples = [sample for _, sample in choose(bounds.samples)]
-        return replace(found, read=read_by(task, model, dtype, samples, seed=seed))
+        effects = effects_of(
+            task, model, dtype, samples, seed=seed, evaluates=train.eval.every_steps is not None
+        )
+        return replace(found, effects=effects)
 
 
 def _within(

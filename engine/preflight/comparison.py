@@ -39,6 +39,8 @@ class Tolerance(NamedTuple):
     """Smallest scale of a parameter or term, relative to the scale of all of them."""
 
 
+STRETCH: Final = 2.0**10
+"""Factor of the loss, and the reciprocal of another, for which gradients must be alike."""
 _FLOAT64: Final = Tolerance(1e-9, 1e-4)
 _FLOAT32: Final = Tolerance(1e-4, 1e-2)
 _COARSE: Final = Tolerance(5e-2, 1e-2)
@@ -161,6 +163,27 @@ def compared(
         dict(zip(terms, zip(off_losses, loss_scales, strict=True), strict=True)),
         complete=len(of_whole.arrived) == len(names),
     )
+
+
+def stretched(trial: TrialTask, piece: Piece) -> Compared:
+    """Compare the gradients of a loss that is multiplied by a large and by a small factor.
+
+    Each is divided by its factor, a power of two, so that no digit is lost.
+    """
+    trial.forget()
+    sizes = _Sizes(trial)
+    try:
+        trial.add(piece, sign=STRETCH)
+        for parameter in trial.trained.values():
+            if parameter.grad is not None:
+                parameter.grad.div_(STRETCH**2)
+        with sizes.measured():
+            trial.add(piece, sign=-1 / STRETCH)
+        off = [0.0 if p.grad is None else float(_norm(p.grad)) for p in trial.trained.values()]
+    finally:
+        trial.forget()
+    pairs = zip(off, sizes.sums.tolist(), strict=True)
+    return Compared(True, dict(zip(trial.trained, pairs, strict=True)), {})
 
 
 class _Sizes:

@@ -1,10 +1,12 @@
-"""State that a loss changes and reads, found by putting it back and by advancing it.
+"""State that calls change and read, found by putting it back and by advancing it.
 
-Between three calls the weights move and the samples change. State that the last two calls move is
-compared; one that only the first moves is a cache. Then one batch is computed again with each of
-these values as it was before, and with numbers as they would be 10, 100, … 1,000,000 calls later.
-If the loss changes, it reads the value: a run then depends on the number of micro-batches before. A
-log of losses moves too, and is not read.
+A call is all that a micro-batch is computed with: ``collate``, ``weight``, ``penalty``, ``loss``
+and its backward. Between three calls the weights move, the samples change, and the task evaluates,
+if the run does. State that the last two calls move is compared; one that only the first moves is a
+cache. Then one batch is computed again with each of these values as it was before, and with numbers
+as they would be 10, 100, … 1,000,000 calls later. If the loss or a gradient changes, it reads the
+value: a run then depends on the number of micro-batches before. A log of losses moves too, and is
+not read. An evaluation is computed again likewise.
 
 So a counter is found whose effect begins late, which no comparison of the first batches can see.
 
@@ -15,6 +17,7 @@ Not here: the values that a task holds (``engine.state``), a loss that is not a 
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,8 +26,9 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from lockstep.engine.preflight.comparison import tolerance
 from lockstep.engine.preflight.time_limit import TooLongError, time_limit
 from lockstep.engine.preflight.trial_task import Piece, TrialTask, divided
 from lockstep.engine.runtime import randomness
@@ -33,7 +37,6 @@ from lockstep.engine.runtime.errors import listed, release
 from lockstep.engine.state.places import set_child
 from lockstep.engine.state.snapshot import Snapshot
 from lockstep.engine.state.walk import CONTAINERS, PLAIN, TENSOR, Entry
-from lockstep.engine.task.interface import Task
 
 Change = Callable[[], None]
 CALLS: Final = (10, 100, 1_000, 10_000, 100_000, 1_000_000)
@@ -64,6 +67,8 @@ class ReadState:
     """Number of calls after which the loss was seen to read it; 0 if it does at once."""
     of_module: bool
     """True for a parameter or a buffer."""
+    evaluates: bool = False
+    """True if evaluate() alone reads it."""
 
     def __str__(self) -> str:
         return f"{self.name}, read after {self.calls:,} calls" if self.calls else self.name
@@ -80,58 +85,55 @@ def warnings_of(found: Iterable[ReadState], known: Sequence[str]) -> list[str]:
     """
     modules = any(text.startswith("loss() changes") for text in known)
     new = [
-        str(each)
+        each
         for each in found
         if not (each.of_module and modules) and not any(each.name in text for text in known)
     ]
-    if not new:
-        return []
     return [
-        f"loss() reads state that its calls change ({listed(new)}): the state moves with each "
-        "micro-batch of a rank, so the run depends on micro_size and on the ranks: make the loss "
-        "depend on the model and the batch only"
+        f"{by} reads state that calls of the task change ({listed(names)}): the state moves with "
+        f"each micro-batch of a rank, so {what} on micro_size and on the ranks: make {by} depend "
+        "on the model and the batch only"
+        for by, names, what in (
+            ("loss()", [str(e) for e in new if not e.evaluates], "the run depends"),
+            ("evaluate()", [str(e) for e in new if e.evaluates], "its metrics depend"),
+        )
+        if names
     ]
 
 
 def read_by(
-    task: Task, model: nn.Module, dtype: torch.dtype | None, samples: list[Any], *, seed: int
+    trial: TrialTask, samples: list[Any], *, seed: int, evaluates: bool
 ) -> tuple[ReadState, ...]:
-    """Return the state that calls of a task's loss change and read.
+    """Return the state that calls of a task change and read.
 
     Parameters
     ----------
-    task : Task
-    model : nn.Module
-        In training mode.
-    dtype : torch.dtype or None
-        Number format of a copy; None to compute in place.
+    trial : TrialTask
+        Its state moves.
     samples : list
         Sorted. The first two and the last two are used.
     seed : int
         The job's.
+    evaluates : bool
+        True to call the task's evaluation, too.
     """
-    try:
-        trial = TrialTask(task, model, dtype, seed=seed)
-        try:
-            (one,), (other,) = (
-                divided(trial.task, some, [len(some)]) for some in (samples[:2], samples[-2:])
-            )
-            return tuple(_state_read(trial, one, other, seed))
-        finally:
-            trial.close()
-    except Exception as error:  # noqa: BLE001 - the warm-up comes next, and fails where training would
-        release(error)
-        return ()
-
-
-def _state_read(trial: TrialTask, one: Piece, other: Piece, seed: int) -> list[ReadState]:
-    fast = _FastForward(trial, one, seed)
-    fast.call(one)
+    of_loss = _Loss(trial, samples[:2], seed)
+    of_evaluation = _Evaluation(trial, samples[:2], seed) if evaluates else None
+    trial.begin(of_loss.piece(samples[:2]))
+    of_loss.call()
     trial.scale(_MOVED)
     first = _Moment(trial)
-    fast.call(other)
+    if of_evaluation is not None:
+        try:
+            of_evaluation.call(samples[-2:])
+        except Exception as error:  # noqa: BLE001 - of a task that evaluates other samples
+            release(error)
+            of_evaluation = None
+    of_loss.call(samples[-2:])
     second = _Moment(trial)
-    fast.call(one)
+    if of_evaluation is not None:
+        of_evaluation.call()
+    of_loss.call()
     changes = {
         change.name: (moment, change)
         for moment in (second, first)
@@ -143,7 +145,12 @@ def _state_read(trial: TrialTask, one: Piece, other: Piece, seed: int) -> list[R
         for moment, change in changes.values()
         for entry, before in moment.parts_of(change, third)
     ]
-    return fast.read(moved, third.snapshot)
+    read = of_loss.read(moved, third.snapshot)
+    if of_evaluation is not None:
+        # Parameters and buffers that move have a warning of their own.
+        others = [each for each in moved if not each.entry.of_module and each.is_none_of(read)]
+        read += of_evaluation.read(others, third.snapshot)
+    return tuple(read)
 
 
 class _Moment:
@@ -191,11 +198,20 @@ class _Moved:
     later: list[tuple[int, Change]]
     """Advances the value by some calls."""
 
+    def is_none_of(self, found: Iterable[ReadState]) -> bool:
+        """Return whether the value is not among these."""
+        return all(each.name != self.entry.name for each in found)
+
 
 def _advances(entry: Entry, before: _Moment, now: _Moment) -> list[tuple[int, Change]]:
-    """Return changes that advance the numbers of a value at the pace of the last call."""
+    """Return changes that advance the numbers of a value at the pace of the last call.
+
+    A whole number also moves by one: it may be read by its remainder.
+    """
     old, new = before.content(entry.name), now.content(entry.name)
-    advanced = ((calls, _advanced(old, new, calls)) for calls in CALLS)
+    advanced = [(calls, _advanced(old, new, calls)) for calls in CALLS]
+    if advanced[0][1] is not None and _is_whole(new):
+        advanced.insert(0, (0, new + 1))
     return [(calls, partial(_put, entry, value)) for calls, value in advanced if value is not None]
 
 
@@ -250,27 +266,42 @@ def _counts(before: Any, now: Any) -> bool:
     return new.numel() == 1 or (few and torch.equal(new - old, (new - old).round()))
 
 
+def _is_whole(value: Any) -> bool:
+    if isinstance(value, Tensor | np.ndarray):
+        return bool((torch.as_tensor(value) % 1 == 0).all())
+    return isinstance(value, int | np.integer)
+
+
 def _is_number(value: Any) -> bool:
     numbers = int | float | np.integer | np.floating
     return isinstance(value, numbers) and not isinstance(value, bool)
 
 
-class _FastForward:
-    """Calls of a loss from one state, with parts of it replaced."""
+class _FastForward(ABC):
+    """Calls from one state, with parts of it replaced."""
 
-    def __init__(self, trial: TrialTask, piece: Piece, seed: int):
-        self._trial, self._piece = trial, piece
+    evaluates = False
+
+    def __init__(self, trial: TrialTask, samples: list[Any], seed: int):
+        self._trial, self._samples = trial, samples
         self._seed = randomness.seed_of(randomness.MICRO_BATCH, seed)
         self._too_long = 0
 
-    def call(self, piece: Piece) -> Tensor:
-        """Return the losses of a call, which keeps the state that it changes."""
+    def call(self, samples: list[Any] | None = None) -> tuple[Tensor, Tensor]:
+        """Return losses and gradients of a call, which keeps the state that it changes."""
         randomness.seed_host(self._seed)
         randomness.seed_device(self._seed, self._trial.device)
-        return self._trial.called(piece)
+        return self._values(self.piece(samples or self._samples))
+
+    def piece(self, samples: list[Any]) -> Piece:
+        """Collate samples."""
+        return divided(self._trial.task, samples, [len(samples)])[0]
+
+    @abstractmethod
+    def _values(self, piece: Piece) -> tuple[Tensor, Tensor]: ...
 
     def read(self, moved: list[_Moved], now: Snapshot) -> list[ReadState]:
-        """Return the values that the loss reads."""
+        """Return the values that the call reads."""
         if not moved:
             return []
 
@@ -282,7 +313,7 @@ class _FastForward:
                 change()
             try:
                 with time_limit(limit):
-                    return not self._same(self.call(self._piece), expected)
+                    return not self._same(self.call(), expected)
             except TooLongError:  # A loop that is as long as the number, or without an end.
                 self._too_long += 1
                 return True
@@ -291,10 +322,10 @@ class _FastForward:
 
         now.put_back()
         began = time.monotonic()
-        expected = self.call(self._piece)
+        expected = self.call()
         limit = SECONDS_MAX + CALLS_MAX * (time.monotonic() - began)
         if differs([]):
-            return []  # The loss is no function of its state, and has a warning of its own.
+            return []  # It is no function of its state, and has a warning of its own.
         if not self._reads(moved, differs):
             return []
         alone = [(each, self._reads([each], differs)) for each in moved[:SINGLES_MAX]]
@@ -303,7 +334,7 @@ class _FastForward:
             together = self._reads(rest, differs)
             alone += [(each, together) for each in rest]
         return [
-            ReadState(each.entry.name, min(calls), each.entry.of_module)
+            ReadState(each.entry.name, min(calls), each.entry.of_module, self.evaluates)
             for each, calls in alone
             if calls
         ]
@@ -312,13 +343,35 @@ class _FastForward:
         """Return the first number of calls after which these values change the loss, if any."""
         if differs([each.before for each in moved]):
             return [0]
-        for calls in CALLS:
+        for calls in (0, *CALLS):
             later = [change for each in moved for number, change in each.later if number == calls]
             if later and differs(later):
                 return [calls]
         return []
 
-    def _same(self, one: Tensor, other: Tensor) -> bool:
+    def _same(self, one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> bool:
         roundings = traits_of(self._trial.device).roundings
-        tolerance = torch.finfo(self._trial.dtype).eps * roundings
-        return torch.allclose(one, other, rtol=tolerance, atol=0.0, equal_nan=True)
+        rounding = torch.finfo(self._trial.dtype).eps * roundings
+        return torch.allclose(
+            one[0], other[0], rtol=rounding, atol=0.0, equal_nan=True
+        ) and are_alike(one[1], other[1], *tolerance(self._trial.dtype, self._trial.device))
+
+
+class _Loss(_FastForward):
+    def _values(self, piece: Piece) -> tuple[Tensor, Tensor]:
+        return self._trial.called(piece)
+
+
+class _Evaluation(_FastForward):
+    evaluates = True
+
+    def _values(self, piece: Piece) -> tuple[Tensor, Tensor]:
+        return self._trial.evaluated(piece), torch.zeros(0, 2)
+
+
+def are_alike(one: Tensor, other: Tensor, limit: float, floor: float) -> bool:
+    """Return whether norms and sums of gradients, of shape (parameters, 2), are the same."""
+    off = torch.where((one == other) | (one.isnan() & other.isnan()), 0.0, (one - other).abs())
+    norms = torch.maximum(one[:, 0], other[:, 0])
+    scales = norms.clamp(min=floor * float(norms.norm()))
+    return bool((off.amax(1) <= limit * scales).all()) if len(off) else True

@@ -22,11 +22,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.dropout import _DropoutNd
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from lockstep.engine.data.task_checks import require_dense
 from lockstep.engine.model.modes import evaluating
 from lockstep.engine.model.objective import as_terms
+from lockstep.engine.model.precision import FormatRecorder
 from lockstep.engine.parallel.stages import StageEnd
 from lockstep.engine.runtime.device import to_device
 from lockstep.engine.state.inventory import Inventory
@@ -113,7 +113,7 @@ class TrialTask:
         # warning of its own. A copy has none.
         self._hooks = _without_hooks(trained.values()) if self._in_place else []
         self._at_start = self.held()
-        self.set_to_eval(_DropoutNd)
+        self._dropping = self.set_to_eval(_DropoutNd)
         self._watched = self._checksums() if self._in_place else {}
         self._fill(seed)
 
@@ -223,20 +223,50 @@ class TrialTask:
     @torch.no_grad()
     def evaluate(self, piece: Piece, inside: AbstractContextManager[object]) -> None:
         """Call the evaluation of the task inside a context."""
-        with evaluating(self.model), inside:
-            self.task.evaluate(self.model, self._batch(piece))
+        with inside:
+            self.evaluated(piece)
         self._put_back()
 
-    def called(self, piece: Piece) -> Tensor:
-        """Return the losses of shape (terms,) of a call whose changes of state stay."""
+    @torch.no_grad()
+    def evaluated(self, piece: Piece) -> Tensor:
+        """Return the sums of an evaluation of which the changes of state stay."""
+        with evaluating(self.model):
+            found = self.task.evaluate(self.model, self._batch(piece))
+        return torch.tensor([float(total) for total, _ in found.values()], dtype=torch.float64)
+
+    def called(self, piece: Piece) -> tuple[Tensor, Tensor]:
+        """Return what one call computes, of which the changes of state stay.
+
+        That is the losses with the penalty, and of each parameter's gradient the norm and the sum,
+        of shape (parameters, 2). The penalty comes first: what it reads of a loss is that of the
+        call before. Weights are counted, too.
+        """
+        self.forget()
+        self.task.weight(piece.batch)
+        penalty = [] if type(self.task).penalty is Task.penalty else [self.task.penalty(self.model)]
         try:
-            return torch.stack(list(self._terms(piece).values())).detach()
+            terms = [*self._terms(piece).values(), *penalty]
+            self._masks.begin_backward()
+            if differentiable := [term for term in terms if term.requires_grad]:
+                torch.stack(differentiable).sum().backward()  # type: ignore[no-untyped-call]
         finally:
             self._masks.end()
+        found = torch.stack([_of_gradient(each) for each in self.trained.values()])
+        self.forget()
+        return torch.stack([each.detach().to(terms[0]) for each in terms]), found
 
     def begin(self, piece: Piece) -> None:
         """Call the loss once. What it makes at its first call is there in all further ones."""
-        self.called(piece)
+        try:
+            self._terms(piece)
+        finally:
+            self._masks.end()
+        self._held = self.held()
+
+    def drop_again(self) -> None:
+        """Set torch's dropout to training, as in the run."""
+        for name in self._dropping:
+            self.model.get_submodule(name).train()
         self._held = self.held()
 
     @torch.no_grad()
@@ -263,7 +293,7 @@ class TrialTask:
 
     def coarsest(self, piece: Piece) -> torch.dtype:
         """Return the number format with the fewest bits in which a part of the loss is computed."""
-        formats = _Formats()
+        formats = FormatRecorder()
         self.terms(piece, formats)
         return min(formats.seen, key=lambda dtype: dtype.itemsize, default=self.dtype)
 
@@ -324,21 +354,6 @@ class TrialTask:
         }
 
 
-class _Formats(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch does not type it
-    """Records the floating-point formats of the results of operations."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call] # neither this
-        self.seen: set[torch.dtype] = set()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for each in result if isinstance(result, list | tuple) else [result]:
-            if isinstance(each, Tensor) and each.is_floating_point():
-                self.seen.add(each.dtype)
-        return result
-
-
 def _without_hooks(parameters: Iterable[Any]) -> list[tuple[dict[int, Any], dict[int, Any]]]:
     """Empty the gradient hooks of some parameters, and return each dict with its content."""
     found = []
@@ -348,6 +363,14 @@ def _without_hooks(parameters: Iterable[Any]) -> list[tuple[dict[int, Any], dict
                 found.append((hooks, dict(hooks)))
                 hooks.clear()
     return found
+
+
+def _of_gradient(parameter: nn.Parameter) -> Tensor:
+    """Return the norm of a parameter's gradient and its sum, which is no larger."""
+    if parameter.grad is None:
+        return torch.zeros(2, dtype=torch.float64, device=parameter.device)
+    numbers = parameter.grad.double()
+    return torch.stack([numbers.norm(), numbers.sum() / max(1, numbers.numel()) ** 0.5])
 
 
 def _is_large(tensor: Tensor) -> bool:

@@ -39,8 +39,15 @@ class Flags(NamedTuple):
     """The step did not fit; its gradient is void."""
     unreduced: bool = False
     """Some rank did not use every parameter; the step is repeated with usage tracked."""
+    drawn: bool = False
+    """The model may have drawn from generators that were not seeded; the step is repeated."""
     overflow: bool = False
     """The scaled gradient is not finite; its step may be repeated at a smaller scale."""
+
+    @property
+    def void(self) -> bool:
+        """True if the step is repeated in any case."""
+        return self.out_of_memory or self.unreduced or self.drawn
 
 
 class RankStatus(NamedTuple):

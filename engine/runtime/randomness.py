@@ -6,9 +6,10 @@ number of ranks nor on the worker. Before each micro-batch the engine seeds the 
 from (seed, step, rank, micro-batch). A checkpoint therefore holds no generator state: a resumed run
 draws the same numbers because it is at the same step.
 
-The host's generators have one owner at a time. If items are fetched in a thread of the rank, the
-generators belong to the loader. If the model draws from them too (torch's own dropout on the CPU),
-items are fetched inline and the model gets the generators for each micro-batch.
+The host's generators have one owner at a time. A thread of the rank fetches items only as long as
+neither these nor the model draw. Who draws first is found at the end of the step. From then on,
+items are fetched inline, and the model gets the generators for each micro-batch; the step in which
+the model first drew is repeated.
 
 Not here: dropout that is independent of micro-batches (``engine.task.dropout``), which uses no
 generator.
@@ -153,8 +154,6 @@ class ItemSeeds:
         self.draws = False
         """True once an item has drawn."""
         self._settled = False
-        self._others_draw = False
-        """True once other code has drawn. Generators are then also checked before each fetch."""
         self._python = random.Random()  # noqa: S311 - no secret: it must repeat the draws of the watched generator
         self._numpy = np.random.RandomState()
         self._torch = _torch_state()
@@ -164,26 +163,31 @@ class ItemSeeds:
 
         Everything that may draw belongs into it: the items, their collation and their weights.
         """
-        if self.draws:
-            return fetch(True)
-        if not self._settled or (self._others_draw and self._drawn()):
-            self._settle()
+        if not self.draws:
+            self.disturbed()
+            try:
+                result = fetch(False)
+            except Exception:
+                if not self._drawn():
+                    raise  # Otherwise an unseeded draw may have been the cause.
+            else:
+                if not self._drawn():
+                    return result
+            self.draws = True
         try:
-            result = fetch(False)
-        except Exception:
-            if not self._drawn():
-                raise  # Otherwise an unseeded draw may have been the cause.
-        else:
-            if not self._drawn():
-                return result
-        if not self._others_draw:
-            # Evaluation or the model may have drawn since the last fetch. A second try separates
-            # the cases.
-            self._others_draw = True
+            return fetch(True)
+        finally:
             self._settle()
-            return self.fetch(fetch)
-        self.draws = True
-        return fetch(True)
+
+    def disturbed(self) -> bool:
+        """Return whether other code has drawn since the last fetch, and start to watch again."""
+        if not self._settled:
+            self._settle()
+            return False
+        drawn = self._drawn()
+        if drawn:
+            self._settle()
+        return drawn
 
     def seed(self, epoch: int, item: int) -> None:
         """Seed the generators for one item."""

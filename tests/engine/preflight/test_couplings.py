@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from lockstep.domain.spec.train import Eval
 from lockstep.engine.model.modes import set_to_train
 from lockstep.engine.preflight import check_size
 from lockstep.engine.preflight.additivity_check import Checked, check
@@ -53,13 +54,20 @@ COUPLED: list[tuple[Callable[[], Task], str]] = [
 
 
 def checked(
-    task: Task, *, seed: int = 3, batch: int = 64, micro_size: int | None = None
+    task: Task,
+    *,
+    seed: int = 3,
+    batch: int = 64,
+    micro_size: int | None = None,
+    evaluates: bool = False,
 ) -> Checked:
     torch.manual_seed(seed)
     model, dataset = task.model(), task.dataset("train")
     set_to_train(model)
     name_layers(model)
     train = settings(seed, batch, micro_size)
+    if evaluates:
+        train = train.model_copy(update={"eval": Eval(every_steps=1)})
     return check(task, model, dataset, size=len(dataset), train=train)  # type: ignore[arg-type]
 
 

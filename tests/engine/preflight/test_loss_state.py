@@ -168,13 +168,13 @@ def test_state_that_the_loss_reads_is_named(
     if free == 0 and task is additive_tasks.Spectral:
         pytest.skip("its vectors move by less than the rounding of float32")
     monkeypatch.setattr(check_size, "_FREE", free)
-    assert [str(each) for each in checked(task()).read] == [named]
+    assert [str(each) for each in checked(task()).effects.read] == [named]
 
 
 @pytest.mark.parametrize("kind", LATE)
 def test_a_late_effect_of_any_kind_of_number_is_named(kind: str) -> None:
     value, tick, number = LATE[kind]
-    (found,) = checked(LateIn(copy.deepcopy(value), tick, number)).read
+    (found,) = checked(LateIn(copy.deepcopy(value), tick, number)).effects.read
     assert (found.name.partition("[")[0], found.calls) == ("task.value", 1_000)
 
 
@@ -190,7 +190,7 @@ def test_a_late_effect_of_any_kind_of_number_is_named(kind: str) -> None:
     ],
 )
 def test_state_that_is_not_read_has_no_warning(task: type[Task]) -> None:
-    assert checked(task()).read == ()
+    assert checked(task()).effects.read == ()
 
 
 @pytest.mark.parametrize("task", [partial(Late, 30), Averaged, LateInABuffer])
@@ -221,7 +221,7 @@ def test_late_state_is_a_warning_of_the_run(tmp_path: Path) -> None:
     task.calls = 0
     (warning,) = repeatable_cases.warnings_of(task, tmp_path)
     assert warning.startswith(
-        "loss() reads state that its calls change (task.calls, read after 100 calls): "
+        "loss() reads state that calls of the task change (task.calls, read after 100 calls): "
     )
 
 
@@ -243,4 +243,6 @@ def test_a_large_frozen_tensor_that_changes_in_place_is_named(
 
 def test_a_call_that_does_not_end_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fast_forward, "SECONDS_MAX", 0.2)
-    assert [str(each) for each in checked(Hanging()).read] == ["task.calls, read after 100 calls"]
+    assert [str(each) for each in checked(Hanging()).effects.read] == [
+        "task.calls, read after 100 calls"
+    ]

@@ -3048,7 +3048,8 @@ export type Loader = {
     /**
      * Workers
      *
-     * Processes per rank that fetch and collate samples; 0 does it in a thread of the rank.
+     * Processes per rank that fetch and collate samples; 0 does it in the rank: in a thread, if
+     * fetching is slow and neither samples nor model draw random numbers on the host.
      */
     workers?: number;
 };

@@ -1,0 +1,170 @@
+"""Tasks whose calls have effects that the sum of their losses does not show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tests.engine.preflight.coupled_tasks import Wide
+from tests.engine.preflight.loss_tasks import CLASSES
+
+
+class _Scaled(torch.autograd.Function):
+    """The identity, with a rule for its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, rule: Any) -> Tensor:  # type: ignore[override]
+        ctx.rule = rule
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+        return ctx.rule(gradient), None
+
+
+class Net(nn.Module):
+    """Two layers, with a rule for the gradient between them."""
+
+    def __init__(self, rule: Any = lambda gradient: gradient):
+        super().__init__()
+        self.first, self.head, self.rule = nn.Linear(4, 4), nn.Linear(4, CLASSES), rule
+        self.calls = 0
+
+    def between(self, x: Tensor) -> Tensor:
+        return _Scaled.apply(x, self.rule)  # type: ignore[no-any-return]
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.head(self.between(self.first(x)))
+        return found
+
+
+class Changed(Wide):
+    """Its model has a rule for a gradient."""
+
+    def __init__(self, rule: Any):
+        self.gradient = rule
+
+    def model(self) -> nn.Module:
+        return Net(self.gradient)
+
+
+class Hooked(Wide):
+    """The rule is a hook of a module."""
+
+    def __init__(self, rule: Any):
+        self.gradient = rule
+
+    def model(self) -> nn.Module:
+        model = Net()
+        model.head.register_full_backward_hook(
+            lambda _, given, __: tuple(self.gradient(each) for each in given)
+        )
+        return model
+
+
+class Reversed(Wide):
+    """The reversal of a gradient grows with the calls."""
+
+    class Model(Net):
+        def between(self, x: Tensor) -> Tensor:
+            self.calls += 1
+            return _Scaled.apply(x, lambda g: -g * min(1.0, self.calls / 700))  # type: ignore[no-any-return]
+
+    def model(self) -> nn.Module:
+        return self.Model()
+
+
+class Detached(Reversed):
+    """Detaches in every second call."""
+
+    class Model(Net):
+        def between(self, x: Tensor) -> Tensor:
+            self.calls += 1
+            return x.detach() if self.calls // 2 % 2 else x  # Each loss calls twice.
+
+
+class MovedBackwards(Reversed):
+    """Counts in backward, and reads in the next forward."""
+
+    class Model(Net):
+        def between(self, x: Tensor) -> Tensor:
+            def rule(gradient: Tensor) -> Tensor:
+                self.calls += 1
+                return gradient
+
+            return _Scaled.apply(x, rule) * min(2.0, 1 + self.calls / 10_000)
+
+
+class Left(Wide):
+    """Its penalty reads what the loss left behind."""
+
+    last = 0.0
+
+    def rule(self, each: Tensor, out: Tensor, batch: Any) -> Any:
+        self.last = float(batch[0].mean())
+        return each.sum()
+
+    def penalty(self, model: nn.Module) -> Tensor:
+        return self.last * sum(p.square().sum() for p in model.parameters())  # type: ignore[return-value]
+
+
+class Weighing(Wide):
+    """Its loss reads what another method counts."""
+
+    def __init__(self, method: str):
+        self.method, self.calls = method, 0
+
+    def rule(self, each: Tensor, out: Tensor, batch: Any) -> Any:
+        return each.sum() * (2 if self.calls > 500 else 1)
+
+    def count(self, method: str) -> None:
+        self.calls += method == self.method
+
+    def weight(self, batch: Any) -> Any:
+        self.count("weight")
+        return super().weight(batch)
+
+    def collate(self, samples: list[Any]) -> Any:
+        self.count("collate")
+        return super().collate(samples)
+
+    def evaluate(self, model: nn.Module, batch: Any) -> Any:
+        self.count("evaluate")
+        return {"one": (batch[0].sum() * 0, 1.0)}
+
+
+class Smoothed(Wide):
+    """Evaluates with an average of its weights, which loss() moves."""
+
+    def __init__(self) -> None:
+        self.average: dict[str, Tensor] = {}
+
+    def rule(self, each: Tensor, out: Tensor, batch: Any) -> Any:
+        self.average["out"] = 0.9 * self.average.get("out", out.detach().mean(0)) + 0.1 * out.mean(
+            0
+        )
+        self.average = {name: value.detach() for name, value in self.average.items()}
+        return each.sum()
+
+    def evaluate(self, model: nn.Module, batch: Any) -> Any:
+        return {"near": ((model(batch[0]) - self.average["out"]).square().sum(), 1.0)}
+
+
+class Heads(Wide):
+    """Drops only in the head of the last class."""
+
+    def __init__(self, draws: bool = False):
+        self.draws = draws
+
+    def model(self) -> nn.Module:
+        return nn.ModuleDict({"head": nn.Linear(4, CLASSES), "drop": nn.Dropout(0.5)})
+
+    def loss(self, model: Any, batch: Any) -> Any:
+        x, y = batch
+        late = y == CLASSES - 1
+        if late.any():
+            scale = torch.rand(len(x), 1) if self.draws else model["drop"](torch.ones(len(x), 1))
+            x = torch.where(late[:, None], x * scale, x)
+        return nn.functional.cross_entropy(model["head"](x), y, reduction="sum")
