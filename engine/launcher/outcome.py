@@ -19,10 +19,10 @@ from lockstep.domain.life.attempt import AssignmentFile
 from lockstep.domain.life.outcomes import Outcome, Reason, with_advice_of_cause
 from lockstep.engine.launcher import ports
 from lockstep.engine.launcher.evidence import THREAD_OUTLIVED, Evidence, disagreement
+from lockstep.engine.launcher.facts import Exit, Facts
 from lockstep.engine.launcher.signals import fault_of, signal_in, signal_name, signal_of_child
 from lockstep.engine.launcher.stall.stalls import StallReport
 from lockstep.engine.launcher.start.stub import EXIT_CANNOT_RUN
-from lockstep.engine.launcher.watch import Exit, Facts
 
 _START_ADVICE = (
     "Correct the variables of env that the loader and Python read at their start, such as "
@@ -164,7 +164,8 @@ def _stopped(
         bool(facts.ranks) and not facts.running() and not any(exit_.failed for exit_ in facts.exits)
     )
     last_step: int | None = common["last_step"]
-    if ended_well and steps is not None and last_step is not None and last_step >= steps:
+    is_complete = steps is not None and last_step is not None and last_step >= steps
+    if ended_well and (is_complete or facts.deaf):
         return Outcome.of(Reason.SUCCEEDED, _all_ended(facts), **common)
     how = (
         "the ranks were killed after the grace period"

@@ -37,6 +37,7 @@ from lockstep.domain.life.attempt import AssignmentFile, EngineEvent, ResultFile
 from lockstep.domain.life.outcomes import Outcome, Reason
 from lockstep.engine.launcher import environment, evidence, outcome
 from lockstep.engine.launcher.bounds import Bounds
+from lockstep.engine.launcher.facts import Exit, Facts
 from lockstep.engine.launcher.files import last_step, read_model
 from lockstep.engine.launcher.output.segments import Segments
 from lockstep.engine.launcher.output.streams import Streams
@@ -44,7 +45,7 @@ from lockstep.engine.launcher.stall.silence import SilenceEvent
 from lockstep.engine.launcher.start import forking, processes, stub
 from lockstep.engine.launcher.start.gang import Gang, Launcher, PeersUnreachableError, RankProcess
 from lockstep.engine.launcher.start.one_node import OneNodeLauncher
-from lockstep.engine.launcher.watch import Exit, Facts, GangWatch
+from lockstep.engine.launcher.watch import GangWatch
 from lockstep.engine.runtime import heartbeat
 from lockstep.system.processes import become_subreaper, keep_files_private
 from lockstep.system.redaction import Redactor, secrets_of

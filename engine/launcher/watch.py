@@ -34,20 +34,20 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 from lockstep.domain.life import attempt
 from lockstep.domain.life.attempt import AssignmentFile, FenceFile, StopFile, StopNotice
 from lockstep.domain.life.grace import SaveTime, StoppedJob, grace_of
 from lockstep.domain.training.layout import RankLayout
 from lockstep.engine.launcher.bounds import Bounds
+from lockstep.engine.launcher.facts import Cause, Exit, Facts
 from lockstep.engine.launcher.files import read_model
-from lockstep.engine.launcher.signals import signal_name
+from lockstep.engine.launcher.signals import end_of
 from lockstep.engine.launcher.stall.device_use import DeviceUse
 from lockstep.engine.launcher.stall.silence import SilenceDetector, SilenceEvent
-from lockstep.engine.launcher.stall.stalls import StallDetector, StallReport
+from lockstep.engine.launcher.stall.stalls import StallDetector
 from lockstep.engine.launcher.stall.stragglers import Stragglers
 from lockstep.engine.launcher.start import processes
 from lockstep.engine.launcher.start.gang import RankProcess
@@ -55,57 +55,12 @@ from lockstep.engine.runtime import heartbeat
 from lockstep.system.processes import boottime
 from lockstep.system.untrusted import Untrusted
 
-Cause = Literal["fence", "stop", "exit_stall", "stall", "failure"]
-
 
 class WarnUser(Protocol):
     """Writes into the job's log."""
 
     def __call__(self, text: str, *, rank: int = -1) -> None:
         """Write lines of the launcher itself, about a rank or the gang."""
-
-
-@dataclass(frozen=True)
-class Exit:
-    """Exit of one rank."""
-
-    rank: int
-    code: int
-    """Exit code, or the negative number of the signal."""
-    time: float
-    """Time of detection, in seconds since the epoch."""
-    torn_down: bool
-    """True if the gang was being ended already, so a signal may be the launcher's own."""
-    early: bool = False
-    """True if a rank of the engine exited before the end of the run."""
-
-    @property
-    def failed(self) -> bool:
-        """True if the gang cannot continue without it."""
-        return self.code != 0 or self.early
-
-
-@dataclass
-class Facts:
-    """Observations of the watch. Complete once the watch has stopped."""
-
-    ranks: tuple[int, ...] = ()
-    """Ranks that were started here; empty until all were."""
-    exits: list[Exit] = field(default_factory=list)
-    """Exits in the order of their detection."""
-    cause: Cause | None = None
-    """Cause of the gang's end, unless the ranks ended by themselves."""
-    stop: StopFile | None = None
-    grace_over: bool = False
-    """True if ranks had to be killed after the grace period of the stop."""
-    left_behind: bool = False
-    """True if rank 0 saved and exited for the stop in the middle of a step."""
-    stalled: StallReport | None = None
-
-    def running(self) -> list[int]:
-        """Ranks that have not ended."""
-        ended = {exit_.rank for exit_ in self.exits}
-        return [rank for rank in self.ranks if rank not in ended]
 
 
 class GangWatch(threading.Thread):
@@ -266,7 +221,7 @@ class GangWatch(threading.Thread):
             if exit_.failed and not torn_down:
                 self._end_by("failure", time.monotonic() + self._bounds.failure_grace_seconds)
                 if len(self.facts.ranks) > 1:
-                    self._log_line(f"Rank {rank} {_ended(code)}; killing the others.")
+                    self._log_line(f"Rank {rank} {end_of(code)}; killing the others.")
 
     def _ended_now(self, ranks: Iterable[int]) -> dict[int, int]:
         """Return the exit codes of those of the ranks that have ended."""
@@ -304,6 +259,7 @@ class GangWatch(threading.Thread):
                 f"{stop.grace_seconds:g} s."
             )
             self._end_by("stop", now + stop.grace_seconds)
+            self.facts.deaf = self._ignore_stops()
         if before is None or stop.grace_seconds != before.grace_seconds:
             self._explain(stop)
         if (
@@ -329,15 +285,23 @@ class GangWatch(threading.Thread):
                 self._files.write(attempt.STOP, stop.model_dump_json().encode())
         return stop
 
+    def _ignore_stops(self) -> bool:
+        spec, number = self._assignment.spec, self._stop_signal()
+        pids = [self._processes[rank].pid for rank in self.facts.running()]
+        return spec.kind == "script" and all(heartbeat.ignores(pid, number) for pid in pids)
+
     def _explain(self, stop: StopFile) -> None:
         """Write the file that ``$LOCKSTEP_STOP`` names: a signal has no reason."""
         notice = StopNotice(reason=stop.reason, deadline=time.time() + stop.grace_seconds)
         with contextlib.suppress(OSError):  # a full disk: the signal is sent nevertheless
             self._files.write(attempt.STOP_NOTICE, notice.model_dump_json().encode())
 
+    def _stop_signal(self) -> signal.Signals:
+        return signal.Signals[f"SIG{self._assignment.spec.stop_signal}"]
+
     def _terminate(self) -> None:
         """Send the stop signal to each rank's session, as torchrun would: once, and with ranks."""
-        number = signal.Signals[f"SIG{self._assignment.spec.stop_signal}"]
+        number = self._stop_signal()
         for rank in self.facts.running():
             self._terminated = True
             with contextlib.suppress(ProcessLookupError):
@@ -394,7 +358,3 @@ class GangWatch(threading.Thread):
         if self._killed_at is None:
             self._killed_at = now
         processes.kill_descendants()
-
-
-def _ended(code: int) -> str:
-    return f"exited with code {code}" if code >= 0 else f"was ended by {signal_name(-code)}"

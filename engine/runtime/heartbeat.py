@@ -225,12 +225,21 @@ def read(folder: Path, rank: int) -> HeartbeatReading | None:
 
 def catches(pid: int, number: int = STACKS_SIGNAL) -> bool:
     """Return whether a process handles a signal. Without a handler, the signal terminates it."""
+    return _is_in("SigCgt:", pid, number)
+
+
+def ignores(pid: int, number: int) -> bool:
+    """Return whether a process ignores a signal."""
+    return _is_in("SigIgn:", pid, number)
+
+
+def _is_in(field: str, pid: int, number: int) -> bool:
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return False
-    caught = next((line for line in status.splitlines() if line.startswith("SigCgt:")), "SigCgt: 0")
-    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
+    mask = next((line for line in status.splitlines() if line.startswith(field)), ": 0")
+    return bool(int(mask.split()[1], 16) >> (number - 1) & 1)
 
 
 def serves(pid: int, stacks: Path) -> bool:

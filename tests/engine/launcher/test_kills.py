@@ -99,6 +99,25 @@ def test_a_script_reads_why_and_until_when_at_the_signal_of_its_choice(attempt: 
         assert attempt.lines(rank)[-1] == "saved SIGUSR2 timed_out 60.0"
 
 
+@pytest.mark.parametrize(("how", "ends"), [("SIG_IGN", "succeeded"), ("leave", "timed_out")])
+def test_a_script_that_ignores_the_stop_and_ends_in_time_has_succeeded(
+    attempt: Attempt, how: str, ends: str
+) -> None:
+    source = f"""
+        import os, signal, time
+        leave = lambda *_: None
+        signal.signal(signal.SIGTERM, signal.{how} if "{how}" == "SIG_IGN" else leave)
+        print("up", flush=True)
+        while not os.path.exists(os.environ["LOCKSTEP_STOP"]):
+            time.sleep(0.01)
+        time.sleep(0.3)
+        """
+    attempt.script(textwrap.dedent(source)).start()
+    attempt.saw("up")
+    attempt.stop("timed_out", grace_seconds=60)
+    assert attempt.outcome().reason == ends
+
+
 def test_ranks_die_with_their_launcher(attempt: Attempt) -> None:
     attempt.script(DEAF, ranks=2).start()
     ranks = attempt.ranks()

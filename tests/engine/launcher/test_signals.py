@@ -11,9 +11,9 @@ import pytest
 
 from lockstep.domain.life.outcomes import RULES, Outcome, Reason
 from lockstep.engine.launcher.evidence import Evidence, gather
+from lockstep.engine.launcher.facts import Exit, Facts
 from lockstep.engine.launcher.outcome import decide
 from lockstep.engine.launcher.signals import signal_in
-from lockstep.engine.launcher.watch import Exit, Facts
 from lockstep.system.untrusted import Untrusted
 from tests.harness.ranks import Attempt, assignment_of
 

@@ -23,12 +23,12 @@ from lockstep.engine.launcher.evidence import (
     error_file,
     gather,
 )
+from lockstep.engine.launcher.facts import Cause, Exit, Facts
 from lockstep.engine.launcher.files import last_step
 from lockstep.engine.launcher.outcome import decide
 from lockstep.engine.launcher.stall.stacks import StackDump
 from lockstep.engine.launcher.stall.stalls import RankProgress, StallReport
 from lockstep.engine.launcher.tracebacks import last_printed
-from lockstep.engine.launcher.watch import Cause, Exit, Facts
 from lockstep.engine.runtime.errors import EngineError, write_error
 from lockstep.engine.runtime.heartbeat import HeartbeatReading
 from lockstep.system.untrusted import Untrusted
