@@ -15,6 +15,7 @@ import time
 
 import pytest
 
+from lockstep.domain.life.attempt import EVENTS
 from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.launcher.start import processes
 from tests.harness.processes import alive, until
@@ -116,6 +117,16 @@ def test_a_script_that_ignores_the_stop_and_ends_in_time_has_succeeded(
     attempt.saw("up")
     attempt.stop("timed_out", grace_seconds=60)
     assert attempt.outcome().reason == ends
+
+
+@pytest.mark.parametrize(("sleeps", "is_named"), [("600", True), ("0.05", False)])
+def test_programs_that_a_script_leaves_running_are_named(
+    attempt: Attempt, sleeps: str, is_named: bool
+) -> None:
+    attempt.command("sh", "-c", f"sleep {sleeps} >/dev/null 2>&1 & echo up").start()
+    assert attempt.outcome().reason is Reason.SUCCEEDED
+    events = (attempt.folder / EVENTS).read_text() if (attempt.folder / EVENTS).exists() else ""
+    assert ("left running were killed 0.5 s after its end: sleep" in events) is is_named
 
 
 def test_ranks_die_with_their_launcher(attempt: Attempt) -> None:
