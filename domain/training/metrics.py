@@ -3,8 +3,8 @@
 Ranks append one JSON object per line to the attempt's spool: ``{"step": 12, "time": 1700000000.5,
 "values": {"train/loss": 2.5}}``. ``step`` counts optimizer steps from 1, ``time`` is seconds since
 the epoch. A script's ``$LOCKSTEP_METRICS`` is such a file too, which may also have flat lines
-(``{"step": 12, "loss": 2.5}``), or lines with ``values`` and other names. Non-finite values are the strings ``"NaN"``, ``"Infinity"`` and
-``"-Infinity"``, in files and in the API: JSON has no numbers for them, and a NaN loss is the most
+(``{"step": 12, "loss": 2.5}``), or lines with ``values`` and other names. Non-finite values are the
+strings ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``, in files and in the API: JSON has no numbers for them, and a NaN loss is the most
 important point of a chart.
 
 Not here: meanings of the series (``domain.training.series``), definitions of a script
@@ -21,7 +21,7 @@ import sys
 from collections.abc import Mapping
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pydantic_core
 
@@ -126,7 +126,6 @@ def decode(line: str | bytes, *, now: float, default_step: int) -> StepValues:
         raise ValueError(f"step: expected a whole number of at least 0, got {step!r}")
     if isinstance(time, bool) or not isinstance(time, int | float) or not 0 <= time < _TIME_MAX:
         raise ValueError(f"time: expected seconds since the epoch, got {time!r}")
-    numbers: dict[str, float] = {}
     refused: dict[str, str] = {}
     values = document
     if isinstance(document.get("values"), Mapping):
@@ -134,6 +133,12 @@ def decode(line: str | bytes, *, now: float, default_step: int) -> StepValues:
         values = {**document, **given} if document else given
     elif time < _TIME_MIN and time is not now:
         time, refused["time"] = now, _NO_TIME
+    return StepValues(step, float(time), _numbers(values, refused), refused)
+
+
+def _numbers(values: Mapping[str, Any], refused: dict[str, str]) -> dict[str, float]:
+    """Return the values that are metrics, and add the others to ``refused``."""
+    numbers: dict[str, float] = {}
     for name, value in values.items():
         if not is_name(name):
             refused[name] = name_refusal()
@@ -144,7 +149,7 @@ def decode(line: str | bytes, *, now: float, default_step: int) -> StepValues:
                 numbers[name] = from_json(value)
             except ValueError as error:
                 refused[name] = str(error)
-    return StepValues(step, float(time), numbers, refused)
+    return numbers
 
 
 @lru_cache(maxsize=4 * limits.METRIC_NAMES_PER_JOB_MAX)

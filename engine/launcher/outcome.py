@@ -169,19 +169,7 @@ def _stopped(
     last_step: int | None = common["last_step"]
     if ended_well and steps is not None and last_step is not None and last_step >= steps:
         return Outcome.of(Reason.SUCCEEDED, _all_ended(facts), **common)
-    how = (
-        "the ranks were killed after the grace period"
-        if facts.grace_over
-        else "the ranks ended in time"
-    )
-    if facts.left_behind and not ended_well:
-        how = "rank 0 exited before a step was complete"
-        if last_step:
-            how = "rank 0 saved the last completed step and exited"
-        if len(facts.ranks) > 1:
-            how += ", and the ranks in the next step were killed"
-    if not facts.ranks:
-        how = "the ranks had not been started"
+    how = _how_stopped(facts, last_step, ended_well=ended_well)
     if failed is not None:
         rank, found = failed
         how += f", but rank {rank} failed: {found.brief}"
@@ -189,6 +177,23 @@ def _stopped(
     return Outcome.of(
         Reason(facts.stop.reason), f"stopped on request ({facts.stop.reason}); {how}", **common
     )
+
+
+def _how_stopped(facts: Facts, last_step: int | None, *, ended_well: bool) -> str:
+    if not facts.ranks:
+        return "the ranks had not been started"
+    if not facts.left_behind or ended_well:
+        return (
+            "the ranks were killed after the grace period"
+            if facts.grace_over
+            else "the ranks ended in time"
+        )
+    how = "rank 0 exited before a step was complete"
+    if last_step:
+        how = "rank 0 saved the last completed step and exited"
+    if len(facts.ranks) > 1:
+        how += ", and the ranks in the next step were killed"
+    return how
 
 
 def _stalled(stalled: StallReport, assignment: AssignmentFile, common: dict[str, Any]) -> Outcome:
@@ -305,20 +310,25 @@ def _failed(
         return Outcome.of(
             Reason.NETWORK, f"rank {rank} lost the other ranks: {found.brief}", **details
         )
-    if code in (1, EXIT_CANNOT_RUN) and found.obstacle is not None:
-        message = f"the program of rank {rank} could not start: {found.obstacle}"
-        return Outcome.of(Reason.BAD_SPEC, message, advice=_START_ADVICE, **details)
     if first.signal is None:
-        program = "script" if assignment.spec.kind == "script" else "the engine"
-        return Outcome.of(
-            Reason.USER_ERROR, f"{program} exited with code {code} on rank {rank}", **details
-        )
+        return _exited(first, assignment, details)
     if first.signal == signal.SIGKILL and memory_kills > 0:
         message = f"rank {rank} was killed because the node's memory ran out"
         return Outcome.of(Reason.HOST_OUT_OF_MEMORY, message, **details)
     if on_its_way_out:
         return Outcome.of(Reason.USER_ERROR, f"rank {rank} raised {found.brief}", **details)
     return _signalled(first, first.signal, details)
+
+
+def _exited(first: _Failure, assignment: AssignmentFile, details: dict[str, Any]) -> Outcome:
+    """Return the outcome of a rank that ended with an exit code and without a reason."""
+    rank, code, obstacle = first.exit.rank, first.exit.code, first.found.obstacle
+    if code in (1, EXIT_CANNOT_RUN) and obstacle is not None:
+        message = f"the program of rank {rank} could not start: {obstacle}"
+        return Outcome.of(Reason.BAD_SPEC, message, advice=_START_ADVICE, **details)
+    program = "script" if assignment.spec.kind == "script" else "the engine"
+    message = f"{program} exited with code {code} on rank {rank}"
+    return Outcome.of(Reason.USER_ERROR, message, **details)
 
 
 def _reported(

@@ -53,6 +53,7 @@ from lockstep.system.untrusted import MODEL_BYTES_MAX, Untrusted
 
 _REMOVAL_SECONDS = 0.5
 """For each folder of the launcher at its end: ranks may have filled it."""
+_NAMED_MAX = 5
 STUB = Path(__file__).parent / "start" / "stub.py"
 
 
@@ -225,6 +226,17 @@ class _Attempt:
         self._segments.log_line(f"Warning: {message}.")
         self._add_event(EngineEvent(kind="warning", time=time.time(), data={"message": message}))
 
+    def _name_left_running(self, names: list[str]) -> None:
+        """Report programs that the ranks have left in the background."""
+        if not names:
+            return
+        named = ", ".join(sorted(names)[:_NAMED_MAX])
+        more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+        self._warn(
+            f"programs that the script left running were killed {self._bounds.linger_seconds:g} s "
+            f"after its end: {named}{more}; let it wait for them (wait in a shell)"
+        )
+
     def _report_silence(self, event: SilenceEvent) -> None:
         self._segments.log_line(event.data["message"])
         for rank, excerpt in event.excerpts.items():
@@ -257,7 +269,10 @@ class _Attempt:
     def _finish(self, failed: Outcome | None) -> NoReturn:
         facts = self._watch.finish()
         self._streams.stop()
+        lingers_until = time.monotonic() + self._bounds.linger_seconds
         self._streams.drain(self._bounds.linger_seconds)
+        if facts.cause is None and self._assignment.spec.kind == "script":
+            self._name_left_running(processes.running_at(lingers_until))
         processes.sweep()
         self._streams.drain(self._bounds.drain_seconds)
         self._streams.close()

@@ -121,6 +121,11 @@ def signal_name(number: int) -> str:
         return f"SIG{number}"
 
 
+def end_of(code: int) -> str:
+    """Return the end of a rank as the predicate of a sentence."""
+    return f"exited with code {code}" if code >= 0 else f"was ended by {signal_name(-code)}"
+
+
 def signal_of_child(exception: str) -> str | None:
     """Return the name of the signal that ended a child, if the exception is about that."""
     found = _CHILD.search(exception)

@@ -45,7 +45,7 @@ from lockstep.domain.training.layout import RankLayout
 from lockstep.engine.launcher.bounds import Bounds
 from lockstep.engine.launcher.facts import Cause, Exit, Facts
 from lockstep.engine.launcher.files import read_model
-from lockstep.engine.launcher.signals import signal_name
+from lockstep.engine.launcher.signals import end_of
 from lockstep.engine.launcher.stall.device_use import DeviceUse
 from lockstep.engine.launcher.stall.silence import SilenceDetector, SilenceEvent
 from lockstep.engine.launcher.stall.stalls import StallDetector
@@ -223,7 +223,7 @@ class GangWatch(threading.Thread):
             if exit_.failed and not torn_down:
                 self._end_by("failure", time.monotonic() + self._bounds.failure_grace_seconds)
                 if len(self.facts.ranks) > 1:
-                    self._log_line(f"Rank {rank} {_ended(code)}; killing the others.")
+                    self._log_line(f"Rank {rank} {end_of(code)}; killing the others.")
 
     def _ended_now(self, ranks: Iterable[int]) -> dict[int, int]:
         """Return the exit codes of those of the ranks that have ended."""
@@ -362,7 +362,3 @@ class GangWatch(threading.Thread):
         if self._killed_at is None:
             self._killed_at = now
         processes.kill_descendants()
-
-
-def _ended(code: int) -> str:
-    return f"exited with code {code}" if code >= 0 else f"was ended by {signal_name(-code)}"

@@ -6,13 +6,13 @@ Names are sorted; times, owners and the compressor's header are fixed; of a file
 executable bit is kept. An unchanged folder is therefore sent once.
 
 Excluded are version control, caches, virtual environments, and the patterns of ``.lockstepignore``
-(or, if there is none, of ``.gitignore``) at the top of the folder. Each excluded path is listed with
-its rule. An empty folder is packed, too.
+(or, if there is none, of ``.gitignore``) at the top of the folder. Each excluded path is listed
+with its rule. An empty folder is packed, too.
 
 A link to a file of the folder is packed as the file, a link to a folder of it as a link.
 
-Not here: the patterns (``client.ignoring``), the upload (``client.api``), and the server's checks of an archive
-(``api.jobs.archives``).
+Not here: the patterns (``client.ignoring``), the upload (``client.api``), and the server's checks
+of an archive (``api.jobs.archives``).
 """
 
 from __future__ import annotations
@@ -124,8 +124,7 @@ def _find(folder: Path) -> _Found:
     for where, folders, names in os.walk(top):
         here = Path(where)
         entered = []
-        if not folders and not names and here != top:
-            found.folders.append(here.relative_to(top).as_posix())
+        found.folders.extend(_empty(here, top, [*folders, *names]))
         for name in sorted([*folders, *names]):
             path = here / name
             relative = path.relative_to(top).as_posix()
@@ -134,8 +133,7 @@ def _find(folder: Path) -> _Found:
                 relative, is_folder=path.is_dir()
             )
             if rule is None:
-                _check_name(folder, relative)
-                _check_inside(folder, top, path)
+                _check(folder, top, path)
             if rule is not None:
                 found.left_out.append(SkippedPath(f"{relative}/" if is_folder else relative, rule))
             elif is_folder:
@@ -172,8 +170,15 @@ def _built_in(name: str, *, is_folder: bool) -> str | None:
     return "built-in rule" if is_cache else None
 
 
-def _check_name(folder: Path, name: str) -> None:
-    """Refuse a name that no other program of Lockstep can store or show."""
+def _empty(here: Path, top: Path, content: list[str]) -> list[str]:
+    """Return the name of a folder in the archive if it is empty."""
+    return [] if content or here == top else [here.relative_to(top).as_posix()]
+
+
+def _check(folder: Path, top: Path, path: Path) -> None:
+    """Refuse a name that no other program of Lockstep can store or show, and a link outside."""
+    _check_inside(folder, top, path)
+    name = path.relative_to(top).as_posix()
     try:
         name.encode()
     except UnicodeEncodeError:

@@ -29,7 +29,7 @@ _SET: Final = re.compile(r"\[(?P<not>[!^]?)(?P<body>\]?(?:\[:\w+:\]|\\.|[^\]\\])
 _IN_SET: Final = re.compile(r"\[:(?P<named>\w+):\]|\\(?P<plain>.)|(?P<other>.)", re.DOTALL)
 
 
-class _Rule(NamedTuple):
+class _Line(NamedTuple):
     pattern: re.Pattern[str]
     is_kept: bool
     folders_only: bool
@@ -41,7 +41,7 @@ class Ignore:
     """The patterns of one ignore file."""
 
     def __init__(self, text: str, file: str = ""):
-        self._rules: list[_Rule] = []
+        self._rules: list[_Line] = []
         for number, raw in enumerate(text.removeprefix("\ufeff").split("\n"), start=1):
             line = _without_spaces(raw.removesuffix("\r"))
             pattern = line.removeprefix("!")
@@ -50,7 +50,7 @@ class Ignore:
             if found is not None:
                 is_folder = pattern.endswith("/")
                 shown = f"{file} line {number} ({line})"
-                self._rules.append(_Rule(found, line.startswith("!"), is_folder, shown))
+                self._rules.append(_Line(found, line.startswith("!"), is_folder, shown))
 
     @classmethod
     def of(cls, folder: Path) -> Ignore:

@@ -91,6 +91,7 @@ EXCEPTIONS: dict[str, str] = {
     "engine/launcher/start/forking.py:_open_files": KERNEL,
     "engine/launcher/start/forking.py:_wait_and_run": PIPE,
     "engine/launcher/start/processes.py:enter_group": KERNEL,
+    "engine/launcher/start/processes.py:_name_of": KERNEL,
     "engine/launcher/start/processes.py:name_process": KERNEL,
     "engine/launcher/start/processes.py:out_of_memory_kills": KERNEL,
     "engine/launcher/start/site/sitecustomize.py:": RANK,

@@ -1,9 +1,9 @@
 """Upload of the scalars in a script's TensorBoard event files, each exactly once.
 
 A script receives a folder, ``$LOCKSTEP_TENSORBOARD``. The content of every event file below it is
-a source (``worker.upload.files.event_sources``) with its own offset in the database, which moves over whole records, with their points, in one
-transaction (``worker.upload.file_uploader``). Growing files, partial records and restarted agents
-need no other handling.
+a source (``worker.upload.files.event_sources``) with its own offset in the database, which moves
+over whole records, with their points, in one transaction (``worker.upload.file_uploader``). Growing
+files, partial records and restarted agents need no other handling.
 
 The subfolder of a file is its *run*, as in TensorBoard, and precedes the tag: ``val/loss``. A file
 with wrong checksums is read no further and reported once in the job's events; the others continue.

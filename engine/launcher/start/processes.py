@@ -25,6 +25,7 @@ from lockstep.system.processes import ProcessSnapshot, boot_id, stat_fields
 
 _ENV_START, _ENV_END = 47, 48
 """Fields 50 and 51 of ``/proc/PID/stat``, counted from the third on."""
+_WAIT_SECONDS = 0.02
 _log = logging.getLogger(__name__)
 
 
@@ -99,6 +100,24 @@ def state_of(pid: int) -> str:
 def living_descendants(root: int) -> list[int]:
     """Return the ids of living processes below ``root`` at this moment."""
     return [found.key.pid for found in ProcessSnapshot.take().descendants(root)]
+
+
+def running_at(deadline: float) -> list[str]:
+    """Wait until no descendant of this process is left; return the names of those at the deadline.
+
+    ``deadline`` is a time of ``time.monotonic``.
+    """
+    while left := living_descendants(os.getpid()):
+        if time.monotonic() >= deadline:
+            return [name for pid in left if (name := _name_of(pid))]
+        time.sleep(_WAIT_SECONDS)
+    return []
+
+
+def _name_of(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
+    return ""
 
 
 def group_of(pid: int) -> int:

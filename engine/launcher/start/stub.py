@@ -80,7 +80,7 @@ def become_rank(folder: str) -> Any:
     try:
         os.chdir(command["cwd"])
         script = command["script"]
-        if script is not None and not os.path.isfile(script):  # noqa: PTH113 - pathlib is slow to import
+        if script is not None and not os.path.isfile(script):  # noqa: PTH113 - as above
             raise FileNotFoundError(2, "No such file or directory", script)
     except OSError as error:
         _refuse(command, command["script"] or command["cwd"], error)

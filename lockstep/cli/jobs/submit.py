@@ -191,8 +191,8 @@ def tell_left_out(archive: CodeArchive, talk: Callable[[str], None], *, verbose:
         rest = len(archive.pointers) - len(named)
         more = f" and {rest} more" if rest else ""
         talk(
-            f"sent as pointers, without their content: {', '.join(named)}{more}; run `git lfs pull` "
-            "and submit again"
+            f"sent as pointers, without their content: {', '.join(named)}{more}; "
+            "run `git lfs pull` and submit again"
         )
     by_rule: dict[str, list[str]] = {}
     for path, rule in archive.left_out:

@@ -15,6 +15,7 @@ import time
 
 import pytest
 
+from lockstep.domain.life.attempt import EVENTS
 from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.launcher.start import processes
 from tests.harness.processes import alive, until

@@ -137,7 +137,8 @@ def test_only_exit_code_1_and_ends_by_the_launcher_leave_an_exception() -> None:
 )  # fmt: skip
 def test_only_an_error_of_torchs_own_connections_is_a_lost_peer(said: str, is_peer: bool) -> None:
     assert _printed(f"{HEAD}{said}").blames_peer is is_peer
-    wrapped = f"{HEAD}{said}\n\nDuring handling of the above exception, another exception occurred:\n\n{HEAD}my.Error"
+    during = "During handling of the above exception, another exception occurred:"
+    wrapped = f"{HEAD}{said}\n\n{during}\n\n{HEAD}my.Error"
     assert _printed(wrapped).blames_peer is is_peer
 
 

@@ -57,6 +57,22 @@ def test_without_restore_the_files_of_before_stay_in_the_list(
     assert job.kept == {"a": b"1", "b": b"2"}
 
 
+@pytest.mark.parametrize(("before", "after"), [("a", "a/b"), ("a/b", "a"), ("a/b/c", "a")])
+def test_without_restore_a_file_replaces_a_folder_of_its_name_and_back(
+    database: Database, tmp_path: Path, before: str, after: str
+) -> None:
+    job = Job(database, BlobStore(str(tmp_path / "store")), tmp_path, outputs={"restore": False})
+    for path in ("ab", before):
+        job.write(path, "1")
+    job.round(last=True)
+    job.end()
+    job.begin()
+    job.write(after, "2")
+    job.round(last=True)
+    assert job.kept == {"ab": b"1", after: b"2"}
+    assert len(job.stored) == 2
+
+
 def test_a_death_before_the_commit_leaves_the_round_before(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:

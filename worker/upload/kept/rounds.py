@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import PurePosixPath
 from typing import Any, Final
 
@@ -143,6 +143,7 @@ class KeptFilesUploader:
         gone = self._gone(found)
         new = {path: seen for path, seen in names.items() if self._is_new(path, seen)}
         put = dict(self._stored(new, gone, last))
+        gone |= _in_the_way(put, kept.files)
         self._blobs.sync({file.location for _, file in put.values()})
         changes = Round(
             kept.revision,
@@ -356,6 +357,20 @@ class KeptFilesUploader:
 
 def _is_still(seen: SeenFile) -> bool:
     return time.time_ns() - seen.changed_ns >= STILL_SECONDS * 1e9
+
+
+def _in_the_way(put: Iterable[str], rows: Iterable[str]) -> set[str]:
+    """Return the rows that no folder can have beside the stored files.
+
+    Without ``outputs.restore`` an attempt may write a folder where another has a file.
+    """
+    put = set(put)
+    folders = {str(above) for path in put for above in PurePosixPath(path).parents}
+    return {
+        path
+        for path in rows
+        if path in folders or any(str(above) in put for above in PurePosixPath(path).parents)
+    }
 
 
 def _is_below(path: str, found: Scan) -> bool:
