@@ -24,6 +24,7 @@ from starlette.concurrency import run_in_threadpool
 
 from lockstep.api.auth.bearer import Caller, token_key
 from lockstep.api.http.addresses import check_address
+from lockstep.api.http.conditional import refuse_if_match
 from lockstep.api.http.problems import problem_response, request_id_of
 from lockstep.api.parts import AppStateDep, parts_of
 from lockstep.domain.errors import ErrorCode, LockstepError
@@ -149,7 +150,7 @@ def _add_headers(request: Request, headers: dict[str, str]) -> None:
     request.scope["state"].setdefault("headers", {}).update(headers)
 
 
-guarded = [Depends(_caller), Depends(check_address)]
+guarded = [Depends(_caller), Depends(check_address), Depends(refuse_if_match)]
 """Dependencies of every router under ``/v1``. They run before the body is read.
 ``api.http.openapi`` describes them."""
 unguarded = [Depends(check_address)]

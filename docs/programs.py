@@ -35,7 +35,7 @@ _MEANINGS: Final = {
     ExitCode.FAILED: "the job failed, or its spec (bad YAML too) or the request was refused",
     ExitCode.USAGE: "wrong use: an unknown option, a file that cannot be opened",
     ExitCode.NOT_FOUND: "no such job, node, checkpoint or file",
-    ExitCode.NOT_ALLOWED: "the token is missing or unknown",
+    ExitCode.NOT_ALLOWED: "the token is missing or unknown, or lacks the right",
     ExitCode.UNREACHABLE: "the server did not answer, also after retries",
     ExitCode.CANCELLED: "the job was cancelled",
     ExitCode.TIMED_OUT: "a wait reached its limit; the job continues",

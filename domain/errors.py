@@ -37,6 +37,8 @@ class ErrorCode(StrEnum):
     CONFLICT = "conflict"
     """The request contradicts something that already happened (an idempotency key reused, a job
     that has ended)."""
+    CONDITION = "condition"
+    """A change under a condition (``If-Match``) that does not hold."""
     UNAUTHENTICATED = "unauthenticated"
     FORBIDDEN = "forbidden"
     TOO_LARGE = "too_large"

@@ -8,7 +8,8 @@ a known one.
 A wrong password delays sign-ins of that name from that address: 1, 2, 4 … 60 s. An address has 20
 wrong ones a minute for all names. A refused request computes no hash. No one is locked out:
 other addresses are not delayed. The state is in memory, and bounded. An attempt counts as wrong
-until it is right, so concurrent ones do not pass together.
+until it is right. Concurrent ones for a name from an address go one after the other, so wrong ones
+do not pass together, and right ones do not delay each other.
 
 Not here: stored hashes (``storage.people.users``), the requests (``api.routes.session``).
 """
@@ -171,6 +172,10 @@ class Delays:
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         self._clock = clock
         self._lock = threading.Lock()
+        self._checked = threading.Condition(self._lock)
+        self._checking: set[tuple[str, str]] = set()
+        """Names and addresses of which a password is being checked."""
+        self._waiting = 0
         self._wrong: OrderedDict[tuple[str, str], tuple[int, float]] = OrderedDict()
         """For a name and an address: wrong passwords in a row, and the end of the delay."""
         self._of_address: OrderedDict[str, deque[float]] = OrderedDict()
@@ -179,8 +184,9 @@ class Delays:
     def begin(self, name: str | None, address: str) -> Turn:
         """Note an attempt as wrong, before its password is checked.
 
-        ``name`` is None for a code: codes are random, and only the address has a limit. Return the
-        turn of the address, from which the person may be known.
+        ``name`` is None for a code: codes are random, and only the address has a limit. Otherwise
+        :meth:`right`, :meth:`wrong` or :meth:`unchecked` must follow. Return the turn of the
+        address, from which the person may be known. May wait for the attempt before.
 
         Raises
         ------
@@ -188,6 +194,8 @@ class Delays:
             ``too_many_requests``: the password must not be checked now.
         """
         with self._lock:
+            if name is not None:
+                self._wait((name, address))
             at = self._clock()
             times = self._of_address.setdefault(address, deque(maxlen=WRONG_PER_ADDRESS))
             if len(times) == WRONG_PER_ADDRESS and at < times[0] + ADDRESS_SECONDS:
@@ -202,11 +210,22 @@ class Delays:
                     known.popitem(last=False)
         return Turn.QUIET if is_quiet else Turn.FAILING
 
+    def _wait(self, attempt: tuple[str, str]) -> None:
+        """Wait until no other attempt of the same name and address is being checked."""
+        if attempt in self._checking and self._waiting == WAITING_MAX:
+            raise _too_many(1.0, "at once for this name from this address")
+        self._waiting += 1
+        try:
+            self._checked.wait_for(lambda: attempt not in self._checking)
+        finally:
+            self._waiting -= 1
+
     def _delay(self, name: str, address: str, at: float) -> None:
         count, until = self._wrong.get((name, address), (0, -math.inf))
         if at < until:
             raise _too_many(until - at, "for this name from this address")
         delay = min(2.0 ** min(count, 16), DELAY_SECONDS_MAX)
+        self._checking.add((name, address))
         self._wrong[name, address] = (count + 1, at + delay)
         self._wrong.move_to_end((name, address))
 
@@ -215,14 +234,25 @@ class Delays:
         with self._lock:
             if name is not None:
                 self._wrong.pop((name, address), None)
+                self._end(name, address)
             self._take_back(address)
+
+    def wrong(self, name: str, address: str) -> None:
+        """End an attempt that was wrong, as it was noted."""
+        with self._lock:
+            self._end(name, address)
 
     def unchecked(self, name: str, address: str) -> None:
         """Take an attempt back whose password was not checked: it causes no delay."""
         with self._lock:
             count, _ = self._wrong.get((name, address), (1, 0.0))
             self._wrong[name, address] = (count - 1, -math.inf)
+            self._end(name, address)
             self._take_back(address)
+
+    def _end(self, name: str, address: str) -> None:
+        self._checking.discard((name, address))
+        self._checked.notify_all()
 
     def _take_back(self, address: str) -> None:
         if times := self._of_address.get(address):

@@ -16,6 +16,7 @@ from typing import Any, Final
 from fastapi import Request, Response
 
 from lockstep.api.http import problems
+from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.version import VERSION
 
 ETAG: Final[dict[str, Any]] = {
@@ -61,6 +62,21 @@ def unchanged(request: Request, tag: str) -> Response | None:
     ):
         return Response(status_code=304, headers={"ETag": tag, "Cache-Control": "no-cache"})
     return None
+
+
+async def refuse_if_match(request: Request) -> None:
+    """Refuse a change under ``If-Match`` (a dependency): it would be carried out regardless.
+
+    The comparison is a strong one, which no weak tag passes: a tag of a job changes with each step.
+    """
+    given = request.headers.get("if-match", "*").strip()
+    if request.method not in {"GET", "HEAD"} and given != "*":
+        raise LockstepError(
+            ErrorCode.CONDITION,
+            f"If-Match: {given[:100]} does not hold: all tags of views are weak, and that of a job "
+            "changes with each step; nothing was written",
+            next_step="read the present state, and send the change without If-Match",
+        )
 
 
 def mark(response: Response, tag: str) -> None:

@@ -64,7 +64,7 @@ contains a JSON pointer to each wrong value, `next_step` is the recommended acti
 has an `X-Request-Id`. Responses under `/v1` have the token's remaining requests in `RateLimit`.
 
 Resources for polling have an `ETag`: send it as `If-None-Match`; an unchanged resource is answered
-with 304 and no body.
+with 304 and no body. These tags are weak, so a change under `If-Match` is refused with 412.
 """
 _TEXT: Final = {"type": "string"}
 _HEADERS: Final[dict[str, dict[str, Any]]] = {

@@ -43,6 +43,7 @@ PROBLEMS: Final[Mapping[ErrorCode, tuple[int, str]]] = {
     ErrorCode.NOT_YET: (422, "Not available in this version"),
     ErrorCode.NOT_FOUND: (404, "Not found"),
     ErrorCode.CONFLICT: (409, "Conflict with the current state"),
+    ErrorCode.CONDITION: (412, "The condition does not hold"),
     ErrorCode.UNAUTHENTICATED: (401, "Missing or invalid token"),
     ErrorCode.FORBIDDEN: (403, "Not allowed"),
     ErrorCode.TOO_LARGE: (413, "Larger than the limit"),

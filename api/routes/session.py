@@ -360,10 +360,11 @@ def _check(
             if sessions.was_started_from(session, *attempt):
                 turn = passwords.Turn.KNOWN
         is_right, new = app_state.passwords.check(password, before, turn)
-    except LockstepError:
+    except Exception:
         app_state.delays.unchecked(*attempt)
         raise
     if before is None or not is_right:
+        app_state.delays.wrong(*attempt)
         return None
     app_state.delays.right(*attempt)
     return before, new or before

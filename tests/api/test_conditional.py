@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
+import pytest
 from sqlalchemy import event, select, update
 
 from lockstep.domain.life.outcomes import Reason
@@ -15,7 +16,7 @@ from lockstep.storage.attempts.attempts import Claim
 from lockstep.storage.control import agreed_timings
 from lockstep.storage.db.clock import db_now
 from lockstep.storage.db.tables import JobRow, NodeRow
-from tests.api.conftest import SCRIPT, Api
+from tests.api.conftest import SCRIPT, Api, problem
 from tests.api.test_reading import record, upload_logs, upload_metrics
 from tests.storage import scenes
 
@@ -233,3 +234,14 @@ def test_an_unchanged_poll_takes_few_statements_and_no_documents(unchanged_api: 
             assert not [statement for statement in asked if "document" in statement]
             asked.clear()
     assert all(found[address] <= count for address, count in few.items()), found
+
+
+@pytest.mark.parametrize("method", ["PATCH", "DELETE"])
+def test_a_change_under_if_match_is_refused(api: Api, method: str) -> None:
+    path, body = f"/v1/jobs/{api.job_id()}", {"note": "mine"}
+    tag = api.http.get(path).headers["ETag"]
+    for given in (tag, tag.removeprefix("W/"), '"a", "b"'):
+        refused = api.http.request(method, path, json=body, headers={"If-Match": given})
+        assert "all tags of views are weak" in problem(refused, 412, "condition")["detail"]
+    assert api.http.patch(path, json=body, headers={"If-Match": "*"}).json()["note"] == "mine"
+    assert api.http.get(path, headers={"If-Match": tag}).status_code == 200

@@ -144,6 +144,7 @@ def wait_of(delays: Delays, name: str = "ada", address: str = "10.0.0.1") -> int
     """Return the seconds for which an attempt is refused; 0 for one that is checked."""
     try:
         delays.begin(name, address)
+        delays.wrong(name, address)
     except LockstepError as error:
         return error.retry_after_seconds or 0
     return 0
@@ -162,6 +163,27 @@ def test_a_wrong_password_delays_that_name_from_that_address() -> None:
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60]
     delays.right("ada", "10.0.0.1")
     assert [wait_of(delays), wait_of(delays)] == [0, 1]
+
+
+@pytest.mark.parametrize("is_right", [True, False])
+def test_attempts_at_once_go_one_after_the_other(is_right: bool) -> None:
+    delays, checked = Delays(clock=lambda: 0.0), threading.Event()
+
+    def attempt(_number: int) -> int:
+        try:
+            delays.begin("ada", "10.0.0.1")
+        except LockstepError as error:
+            return error.retry_after_seconds or 0
+        assert checked.wait(30)
+        (delays.right if is_right else delays.wrong)("ada", "10.0.0.1")
+        return 0
+
+    with ThreadPoolExecutor(10) as pool:
+        found = [pool.submit(attempt, number) for number in range(10)]
+        until(lambda: sum(each.done() for each in found) == 1, 30, "a refusal: too many wait")
+        checked.set()
+        waits = sorted(each.result(30) for each in found)
+    assert waits == ([0] * 9 + [1] if is_right else [0] + [1] * 9)
 
 
 def test_a_password_that_was_not_checked_delays_nobody() -> None:

@@ -2,7 +2,6 @@
 import { Link } from "@tanstack/react-router";
 import { useId, useState } from "react";
 import type { ShareView } from "@/api/generated";
-import { type Rights, useRights } from "@/api/rights";
 import { Button } from "@/components/Button";
 import { WaitReason } from "@/components/WaitReason";
 import { number } from "@/lib/format";
@@ -16,7 +15,6 @@ const OPEN_MAX = 5;
 
 export function ProjectSection({ section: { project, share, jobs }, names }: { section: Section; names: Names }) {
   const heading = useId();
-  const rights = useRights();
   // By job: a reason has numbers that change, and the jobs below it stay as they are.
   const [chosen, choose] = useState<ReadonlyMap<string, boolean>>(new Map());
   return (
@@ -39,16 +37,7 @@ export function ProjectSection({ section: { project, share, jobs }, names }: { s
             const known = cause.jobs.find(({ id }) => chosen.has(id));
             const isOpen = known === undefined ? cause.jobs.length <= OPEN_MAX : chosen.get(known.id) === true;
             const toggle = () => choose(new Map([...chosen, ...cause.jobs.map(({ id }) => [id, !isOpen] as const)]));
-            return (
-              <CauseRows
-                key={cause.reason}
-                cause={cause}
-                isOpen={isOpen}
-                toggle={toggle}
-                names={names}
-                rights={rights}
-              />
-            );
+            return <CauseRows key={cause.reason} cause={cause} isOpen={isOpen} toggle={toggle} names={names} />;
           })}
         </table>
       )}
@@ -61,10 +50,9 @@ interface CauseProps {
   isOpen: boolean;
   toggle: () => void;
   names: Names;
-  rights: Rights;
 }
 
-function CauseRows({ cause: { reason, jobs }, isOpen, toggle, names, rights }: CauseProps) {
+function CauseRows({ cause: { reason, jobs }, isOpen, toggle, names }: CauseProps) {
   const count = counted(jobs.length, "job");
   return (
     <tbody>
@@ -81,17 +69,7 @@ function CauseRows({ cause: { reason, jobs }, isOpen, toggle, names, rights }: C
           : <WaitReason reason={reason} nameOf={(id) => names.get(id)} />
         </td>
       </tr>
-      {isOpen
-        ? jobs.map((job) => (
-            <QueueRow
-              key={job.id}
-              job={job}
-              names={names}
-              controls={rights.controls(job)}
-              writes={rights.writes(job)}
-            />
-          ))
-        : null}
+      {isOpen ? jobs.map((job) => <QueueRow key={job.id} job={job} names={names} />) : null}
     </tbody>
   );
 }

@@ -82,6 +82,25 @@ it("changes a priority, cancels and says why, in the row of a job that one contr
   expect(row?.textContent).toMatch(/Waits for 1.*2 jobs ahead of it:1wide 8 devices, nlp, by lea1 more job/);
 });
 
+it("shows more pages on request, and a job that has moved between two of them once", async () => {
+  const [one, two, three] = ["one", "two", "three"].map((name, at) =>
+    aJob({ id: name, name, state: "queued", queue: { position: at + 1, reason: "waits for 1" } }),
+  );
+  const pages: Record<string, object> = {
+    "": { items: [one, two], next_cursor: "2" },
+    2: { items: [two, three], next_cursor: null },
+  };
+  serve(({ path, query }) => ({
+    body: path === "/v1/queue" ? pages[query.get("cursor") ?? ""] : { items: [], next_cursor: null },
+  }));
+  open("/queue", QueuePage);
+  expect(await screen.findByText("The first 2 jobs that wait.")).toBeTruthy();
+  fireEvent.click(screen.getByRole("button", { name: "Show more jobs that wait" }));
+  expect(await screen.findByText("3 jobs wait.")).toBeTruthy();
+  expect(screen.getAllByRole("row")).toHaveLength(4);
+  expect(screen.queryByRole("button", { name: "Show more jobs that wait" })).toBeNull();
+});
+
 it("says that nothing waits", async () => {
   serve(answer([]));
   open("/queue", QueuePage);

@@ -1,10 +1,11 @@
 /** Who goes next, what they wait for, and what is free: in the order and the words of the service. */
 import { Link, useSearch } from "@tanstack/react-router";
-import { useMemo } from "react";
+import { useMemo, useState } from "react";
 import { useCaller } from "@/api/caller";
 import { getShares, type JobView, listNodes, listQueue, type ShareView } from "@/api/generated";
 import { usePolled } from "@/api/polling";
 import { useRights } from "@/api/rights";
+import { Button } from "@/components/Button";
 import { Clock } from "@/components/Clock";
 import { Empty } from "@/components/Empty";
 import { Failed } from "@/components/Failed";
@@ -23,12 +24,15 @@ const NONE: readonly ShareView[] = [];
 export function QueuePage() {
   usePageTitle("Queue");
   const { project } = useSearch({ from: "/queue" });
-  const key = ["queue", project ?? ""];
+  const [pages, setPages] = useState(1);
+  const key = ["queue", project ?? "", pages];
   const queue = usePolled({
     key,
-    fetch: (signal) => listQueue({ query: { project }, signal, throwOnError: true }),
+    fetch: (signal) => firstPages(pages, project, signal),
     seconds: 5,
+    keepPrevious: pages > 1,
   });
+  const hasMore = queue.data?.next_cursor != null;
   const nodes = usePolled({
     key: ["nodes"],
     fetch: (signal) => listNodes({ signal, throwOnError: true }),
@@ -50,7 +54,7 @@ export function QueuePage() {
       <h1 className={classes.title}>Queue</h1>
       <PageStale of={key} />
       <p className={classes.summary}>
-        {jobs === undefined || jobs.length === 0 ? null : <strong>{queueSentence(jobs.length)} </strong>}
+        {jobs === undefined || jobs.length === 0 ? null : <strong>{queueSentence(jobs.length, hasMore)} </strong>}
         {nodes.data === undefined ? null : (
           <>
             {freeSentence(nodes.data.items)} <Link to="/cluster">All nodes</Link>
@@ -85,8 +89,28 @@ export function QueuePage() {
           <Waiting jobs={jobs} shares={shares.data?.items ?? NONE} isWhole={project === undefined} />
         </Clock>
       )}
+      {hasMore && jobs !== undefined ? (
+        <p>
+          <Button disabled={queue.isPlaceholderData} onClick={() => setPages(pages + 1)}>
+            Show more jobs that wait
+          </Button>
+        </p>
+      ) : null}
     </>
   );
+}
+
+/** The first pages as one. The queue may move between two of them: a job that comes twice counts once. */
+async function firstPages(pages: number, project: string | undefined, signal: AbortSignal) {
+  const found = new Map<string, JobView>();
+  let cursor: string | null | undefined;
+  for (let page = 0; page < pages && cursor !== null; page++) {
+    const query = { project, cursor: cursor === undefined ? undefined : Number(cursor) };
+    const { data } = await listQueue({ query, signal, throwOnError: true });
+    for (const job of data.items) if (!found.has(job.id)) found.set(job.id, job);
+    cursor = data.next_cursor ?? null;
+  }
+  return { data: { items: [...found.values()], next_cursor: cursor } };
 }
 
 /** For each project where one reads several, and one table otherwise. */

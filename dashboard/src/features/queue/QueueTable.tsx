@@ -21,7 +21,6 @@ export type Names = ReadonlyMap<string, string>;
 export const COLUMNS = 7;
 
 export function QueueTable({ jobs, names }: { jobs: readonly JobView[]; names: Names }) {
-  const rights = useRights();
   return (
     <div className={classes.panel}>
       <table className={classes.table}>
@@ -29,14 +28,7 @@ export function QueueTable({ jobs, names }: { jobs: readonly JobView[]; names: N
         <Columns withReason />
         <tbody>
           {jobs.map((job) => (
-            <QueueRow
-              key={job.id}
-              job={job}
-              names={names}
-              controls={rights.controls(job)}
-              writes={rights.writes(job)}
-              withReason
-            />
+            <QueueRow key={job.id} job={job} names={names} withReason />
           ))}
         </tbody>
       </table>
@@ -64,15 +56,13 @@ export function Columns({ withReason = false }: { withReason?: boolean }) {
 interface RowProps {
   job: JobView;
   names: Names;
-  /** Whether the caller may stop the job, and whether also change it. */
-  controls: boolean;
-  writes: boolean;
   /** Without it, the project and the reason are those of the rows around it. */
   withReason?: boolean;
 }
 
 /** Remembered: the clock concerns two cells, which follow the time themselves. */
-export const QueueRow = memo(function QueueRow({ job, names, controls, writes, withReason = false }: RowProps) {
+export const QueueRow = memo(function QueueRow({ job, names, withReason = false }: RowProps) {
+  const rights = useRights();
   const [isOpen, setIsOpen] = useState(false);
   const nameOf = (id: string) => names.get(id);
   return (
@@ -86,7 +76,7 @@ export const QueueRow = memo(function QueueRow({ job, names, controls, writes, w
           <Whose job={job} withProject={withReason} />
         </th>
         <td data-name="Priority">
-          <PriorityCell job={job} writes={writes} />
+          <PriorityCell job={job} writes={rights.writes(job)} />
         </td>
         <td data-name="Asks for">{asksFor(job.spec)}</td>
         {withReason ? (
@@ -101,7 +91,7 @@ export const QueueRow = memo(function QueueRow({ job, names, controls, writes, w
           <Waited since={waitingSince(job)} />
         </td>
         <td>
-          <RowActions job={job} controls={controls} isOpen={isOpen} toggle={() => setIsOpen(!isOpen)} />
+          <RowActions job={job} controls={rights.controls(job)} isOpen={isOpen} toggle={() => setIsOpen(!isOpen)} />
         </td>
       </tr>
       {isOpen ? <WhyRow job={job} columns={withReason ? COLUMNS + 1 : COLUMNS} nameOf={nameOf} /> : null}

@@ -3,12 +3,12 @@ import { aJob } from "@/testing/jobs";
 import { queueSentence, waitingSince } from "./words";
 
 it.each([
-  [0, "Nothing waits."],
-  [1, "1 job waits."],
-  [499, "499 jobs wait."],
-  [500, "The first 500 jobs that wait."],
-])("says of %d jobs: %s", (count, words) => {
-  expect(queueSentence(count)).toBe(words);
+  [0, false, "Nothing waits."],
+  [1, false, "1 job waits."],
+  [500, false, "500 jobs wait."],
+  [500, true, "The first 500 jobs that wait."],
+])("says of %d jobs, with more: %s: %s", (count, hasMore, words) => {
+  expect(queueSentence(count, hasMore)).toBe(words);
 });
 
 it("waits since the submit, or since the attempt that failed", () => {

@@ -1,13 +1,9 @@
 /** What the queue says about itself. Pure; the tests are beside it. */
 import type { JobView } from "@/api/generated";
 
-/** The first page of `listQueue` ends here. */
-export const QUEUE_MAX = 500;
-
-export function queueSentence(count: number): string {
+export function queueSentence(count: number, hasMore: boolean): string {
   if (count === 0) return "Nothing waits.";
-  // A full answer may have more jobs behind it.
-  if (count >= QUEUE_MAX) return `The first ${QUEUE_MAX} jobs that wait.`;
+  if (hasMore) return `The first ${count} jobs that wait.`;
   return count === 1 ? "1 job waits." : `${count} jobs wait.`;
 }
 
