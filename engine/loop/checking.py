@@ -79,6 +79,7 @@ def check(inputs: RunInputs, model: Model, items: Items, *, resumes: bool) -> Fo
         train=train,
         ranks=ranks,
         resumes=resumes,
+        differences=model.inventory.differences(ranks),
     )
     model.replicas.at_start()
     known = repeats.warnings

@@ -49,6 +49,7 @@ from lockstep.engine.runtime.errors import (
     release,
 )
 from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.state.between_ranks import Difference
 from lockstep.engine.task.interface import Task
 
 ROUNDING: Final = 10
@@ -90,6 +91,7 @@ def check(
     train: Train,
     ranks: Ranks = _ALONE,
     resumes: bool = False,
+    differences: Sequence[Difference] = (),
 ) -> Checked:
     """Refuse a task whose loss is not a sum over samples. All ranks must call this.
 
@@ -110,6 +112,8 @@ def check(
     ranks : Ranks
     resumes : bool
         True for a run that was accepted before: the sums are not compared.
+    differences : sequence of Difference
+        Between the ranks.
 
     Raises
     ------
@@ -156,7 +160,13 @@ def check(
         dtype = torch.float64 if bounds.copies else None
         samples = [sample for _, sample in choose(bounds.samples)]
         effects = effects_of(
-            task, model, dtype, samples, seed=seed, evaluates=train.eval.every_steps is not None
+            task,
+            model,
+            dtype,
+            samples,
+            seed=seed,
+            evaluates=train.eval.every_steps is not None,
+            differences=differences,
         )
         return replace(found, effects=effects)
 

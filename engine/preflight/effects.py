@@ -2,6 +2,7 @@
 
 * State that calls change and read (``engine.preflight.fast_forward``).
 * Draws of random numbers, by any of the samples.
+* State that differs between ranks from the start, and is read.
 * A gradient that is no multiple of the loss's factor. The engine multiplies the loss by the number
   of ranks over the units of the batch, so a backward hook that clips gives other gradients on
   another number of ranks.
@@ -17,16 +18,24 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
 from lockstep.engine.preflight.comparison import STRETCH, Worst, stretched, tolerance
-from lockstep.engine.preflight.fast_forward import ReadState, read_by, warnings_of
+from lockstep.engine.preflight.fast_forward import (
+    SINGLES_MAX,
+    ReadState,
+    calls_of,
+    read_by,
+    warnings_of,
+)
 from lockstep.engine.preflight.trial_task import TrialTask, divided
 from lockstep.engine.runtime import randomness
 from lockstep.engine.runtime.errors import listed, release
+from lockstep.engine.state.between_ranks import Difference
 from lockstep.engine.task.interface import Task
 
 R = TypeVar("R")
@@ -42,10 +51,20 @@ class Effects:
     """True if the loss of some sample draws random numbers."""
     nonlinear: str = ""
     """Warning about a gradient that is no multiple of the loss's factor."""
+    differing: tuple[str, ...] = ()
+    """State that is read and differs between ranks from the start, with its values."""
 
     def warnings(self, known: Sequence[str]) -> list[str]:
         """Return the warnings, about state only if no known warning names it."""
-        return [*filter(None, [self.nonlinear]), *warnings_of(self.read, known)]
+        found = [self.nonlinear] if self.nonlinear else []
+        if self.differing:
+            found.append(
+                "loss() or evaluate() reads state that differs between ranks from the start "
+                f"({listed(list(self.differing))}): ranks train on different objectives: build "
+                "the task and the model equally on all ranks; prepare() runs on the first rank of "
+                "a node alone"
+            )
+        return [*found, *warnings_of(self.read, known)]
 
 
 def effects_of(
@@ -56,6 +75,7 @@ def effects_of(
     *,
     seed: int,
     evaluates: bool,
+    differences: Sequence[Difference] = (),
 ) -> Effects:
     """Return the effects of calls with some samples.
 
@@ -72,9 +92,11 @@ def effects_of(
         The job's.
     evaluates : bool
         True if the run evaluates.
+    differences : sequence of Difference
+        Between the ranks.
     """
 
-    def found(look: Callable[[TrialTask], R], nothing: R) -> R:
+    def found(look: Callable[[TrialTask], R], nothing: R, dtype: torch.dtype | None = dtype) -> R:
         try:
             trial = TrialTask(task, model, dtype, seed=seed)
             try:
@@ -89,6 +111,10 @@ def effects_of(
         found(lambda trial: read_by(trial, samples, seed=seed, evaluates=evaluates), ()),
         found(lambda trial: _draws(trial, samples), False),
         found(lambda trial: _nonlinear(trial, samples), ""),
+        # In place: a value of another rank has the format of the model.
+        found(partial(_differing, differences, samples, seed, evaluates), (), None)
+        if differences
+        else (),
     )
 
 
@@ -103,6 +129,37 @@ def _draws(trial: TrialTask, samples: list[Any]) -> bool:
         if watch.drawn:
             return True
     return False
+
+
+def _differing(
+    differences: Sequence[Difference],
+    samples: list[Any],
+    seed: int,
+    evaluates: bool,
+    trial: TrialTask,
+) -> tuple[str, ...]:
+    """Return the differences that change a call, on rank 0.
+
+    All ranks make the same number of calls, because a loss may communicate.
+    """
+    calls = calls_of(trial, samples[:2], seed, evaluates=evaluates)
+    trial.begin(divided(trial.task, samples[:2], [2])[0])
+    now = trial.held()
+    expected = [call.call() for call in calls]
+    found = []
+    for each in differences[:SINGLES_MAX]:
+        now.put_back()
+        each.take(trial.inventory.walk())
+        for call, value in zip(calls, expected, strict=True):
+            try:
+                same = call.same(call.call(), value)
+            except Exception:  # noqa: BLE001 - of code that needs the value
+                same = False
+            if not same:
+                found.append(f"{each.name}: {each.shown}")
+                break
+    now.put_back()
+    return tuple(found)
 
 
 def _nonlinear(trial: TrialTask, samples: list[Any]) -> str:

@@ -313,7 +313,7 @@ class _FastForward(ABC):
                 change()
             try:
                 with time_limit(limit):
-                    return not self._same(self.call(), expected)
+                    return not self.same(self.call(), expected)
             except TooLongError:  # A loop that is as long as the number, or without an end.
                 self._too_long += 1
                 return True
@@ -349,7 +349,8 @@ class _FastForward(ABC):
                 return [calls]
         return []
 
-    def _same(self, one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> bool:
+    def same(self, one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> bool:
+        """Return whether two calls agree to rounding."""
         roundings = traits_of(self._trial.device).roundings
         rounding = torch.finfo(self._trial.dtype).eps * roundings
         return torch.allclose(
@@ -367,6 +368,14 @@ class _Evaluation(_FastForward):
 
     def _values(self, piece: Piece) -> tuple[Tensor, Tensor]:
         return self._trial.evaluated(piece), torch.zeros(0, 2)
+
+
+def calls_of(
+    trial: TrialTask, samples: list[Any], seed: int, *, evaluates: bool
+) -> list[_FastForward]:
+    """Return the calls of a run with some samples."""
+    kinds: list[type[_FastForward]] = [_Loss, _Evaluation] if evaluates else [_Loss]
+    return [kind(trial, samples, seed) for kind in kinds]
 
 
 def are_alike(one: Tensor, other: Tensor, limit: float, floor: float) -> bool:

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from lockstep.engine.runtime.errors import BadSpecError
 from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.state.between_ranks import Difference, differences
 from lockstep.engine.state.forms import (
     UNKNOWN,
     Form,
@@ -128,6 +129,10 @@ class Inventory:
         walk.local_classes()
         self._unseen = walk.named
         return walk
+
+    def differences(self, ranks: Ranks) -> list[Difference]:
+        """Return what ranks have built differently. All ranks must call this."""
+        return differences(self._walk(None), self._built, ranks)
 
     def snapshot(self, skip: Callable[[Tensor], bool] = lambda _: False) -> Snapshot:
         """Return a copy of everything, without the tensors that ``skip`` leaves out."""

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import random
+import time
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from lockstep.engine.loop.trainer import Trainer
+from lockstep.engine.runtime.ranks import Ranks
+from tests.engine.cases import planned
 from tests.engine.preflight.coupled_tasks import Wide
 from tests.engine.preflight.loss_tasks import CLASSES
+from tests.engine.spool import events
+from tests.engine.start_cases import OPTIONS
 
 
 class _Scaled(torch.autograd.Function):
@@ -168,3 +176,44 @@ class Heads(Wide):
             scale = torch.rand(len(x), 1) if self.draws else model["drop"](torch.ones(len(x), 1))
             x = torch.where(late[:, None], x * scale, x)
         return nn.functional.cross_entropy(model["head"](x), y, reduction="sum")
+
+
+class OnTheFirstRank(Wide):
+    """prepare() sets an attribute, which other ranks lack."""
+
+    scale = 1.0
+
+    def prepare(self) -> None:
+        self.scale = 2.0
+
+    def rule(self, each: Tensor, out: Tensor, batch: Any) -> Any:
+        return each.sum() * self.scale
+
+
+class OfARank(Wide):
+    """Holds what differs by rank, and reads some of it in its loss."""
+
+    def __init__(self, rank: int, reads: str):
+        self.rank, self.reads, self.noise = rank, reads, random.Random(rank)
+        self.log = Path(f"log-{rank}") if rank == 0 else None
+        self.started, self.bias = time.time(), torch.tensor([float(rank)])
+        if rank == 0:
+            self.board = Net()
+
+    def rule(self, each: Tensor, out: Tensor, batch: Any) -> Any:
+        found = {
+            "": 1.0,
+            "rank": self.rank + 1.0,
+            "noise": self.noise.random(),
+            "bias": self.bias.sum(),
+            "board": 2.0 if hasattr(self, "board") else 1.0,
+        }
+        return each.sum() * found[self.reads]
+
+
+def warnings_by_rank(ranks: Ranks, kind: Any, folder: Path) -> list[str]:
+    folder.mkdir(parents=True, exist_ok=True)
+    task = kind() if kind is OnTheFirstRank else OfARank(ranks.rank, kind)
+    plan, spec = planned({**OPTIONS, "steps": 1}, ranks.world_size)
+    Trainer(spec, plan, task, ranks, folder).run()
+    return [e["message"] for e in events(folder, "warning") if "from the start" in e["message"]]

@@ -21,6 +21,7 @@ from tests.engine.preflight.coupled_tasks import Late
 from tests.engine.preflight.test_couplings import checked
 from tests.engine.spool import events
 from tests.engine.start_cases import OPTIONS
+from tests.harness.ranks import Pool
 
 READ: list[tuple[Callable[[], Task], str]] = [
     (tasks.Reversed, "loss() reads state that calls of the task change (calls): "),
@@ -77,6 +78,25 @@ def test_a_backward_that_is_not_linear_is_named(
 def test_draws_of_some_samples_are_found(draws: bool) -> None:
     assert checked(tasks.Heads(draws)).effects.draws
     assert not checked(Late(30)).effects.draws
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"),
+    [
+        (tasks.OnTheFirstRank, "task.scale: 2.0 on rank 0, absent on rank 1"),
+        ("rank", "task.rank: 0 on rank 0, 1 on rank 1"),
+        ("noise", "task.noise: "),
+        ("bias", "task.bias: "),
+        ("board", "task.board: an object on rank 0, absent on rank 1"),
+        ("", ""),
+    ],
+)
+def test_read_state_that_differs_between_ranks_is_named(
+    pool: Pool, tmp_path: Path, kind: Any, named: str
+) -> None:
+    warnings = pool.run(tasks.warnings_by_rank, kind, tmp_path, world_size=2)[0]
+    assert len(warnings) == bool(named)
+    assert named in "".join(warnings)
 
 
 def test_a_resumed_run_repeats_its_warnings(tmp_path: Path) -> None:
