@@ -100,6 +100,16 @@ def test_a_script_reads_why_and_until_when_at_the_signal_of_its_choice(attempt: 
         assert attempt.lines(rank)[-1] == "saved SIGUSR2 timed_out 60.0"
 
 
+@pytest.mark.parametrize(("sleeps", "is_named"), [("600", True), ("0.05", False)])
+def test_programs_that_a_script_leaves_running_are_named(
+    attempt: Attempt, sleeps: str, is_named: bool
+) -> None:
+    attempt.command("sh", "-c", f"sleep {sleeps} >/dev/null 2>&1 & echo up").start()
+    assert attempt.outcome().reason is Reason.SUCCEEDED
+    events = (attempt.folder / EVENTS).read_text() if (attempt.folder / EVENTS).exists() else ""
+    assert ("left running were killed 0.5 s after its end: sleep" in events) is is_named
+
+
 def test_ranks_die_with_their_launcher(attempt: Attempt) -> None:
     attempt.script(DEAF, ranks=2).start()
     ranks = attempt.ranks()
