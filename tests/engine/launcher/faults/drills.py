@@ -132,7 +132,7 @@ class Drill(Task):
         return ((model(x).squeeze(-1) - y) ** 2).sum()
 
     def evaluate(self, model, batch):
-        if self.moment == "eval":
+        if self.moment == "eval" and self.itself == id(self):
             self.strike()
         return {"loss": (self.loss(model, batch), len(batch[0]))}
 '''
