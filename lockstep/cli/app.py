@@ -10,6 +10,7 @@ import shlex
 import sys
 import traceback
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Final
 
 from cyclopts import App, CycloptsError, Group
@@ -233,6 +234,13 @@ def make_app(called: str = "") -> App:
         own = {} if target.endswith(":app") else {"help_epilogue": ""}
         app.command(target, name=name, help=line, group=group, sort_key=number, **own)
     return app
+
+
+def load(words: Sequence[str]) -> None:
+    """Import the module of the called command."""
+    for name, target, *_ in COMMANDS:
+        if [name] == words[:1]:
+            import_module(target.partition(":")[0])
 
 
 def run(words: Sequence[str]) -> int:

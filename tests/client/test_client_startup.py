@@ -30,6 +30,31 @@ print(*sys.modules, file=sys.stderr)
 """
 
 
+INTERRUPT = """
+import os, signal, sys
+module = sys.argv[1]
+class Finder:
+    def find_spec(name, path, target=None):
+        if name == module:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder)
+from lockstep.__main__ import main
+sys.argv = ["lockstep", *sys.argv[2:]]
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    "module", ["lockstep.cli.app", "cyclopts", "lockstep.cli.jobs.jobs", "lockstep.client.api"]
+)
+def test_an_interrupt_during_an_import_ends_the_command_quietly(
+    module: str, tmp_path: Path
+) -> None:
+    argv = [sys.executable, "-c", INTERRUPT, module, "ps"]
+    done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def _loaded(*words: str, folder: Path) -> tuple[str, set[str]]:
     """Return the output of one command line, and the modules that were loaded at its end."""
     argv = [sys.executable, "-c", RUN, *words]
