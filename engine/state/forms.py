@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from torch import Tensor
 
-from lockstep.engine.state.reasons import Reasons
+from lockstep.engine.state.opaque import UNKNOWN, mark_of_opaque
+from lockstep.engine.state.reasons import Reasons, a
 from lockstep.engine.state.snapshot import content_of
 from lockstep.engine.state.stored import UnsavableError, encode, factory_name, tensor_form
 from lockstep.engine.state.values import is_plain, mark, plain_mark
@@ -34,6 +35,7 @@ from lockstep.engine.state.walk import (
     REFERENCE,
     TENSOR,
     TUPLE,
+    UNREADABLE,
     Entry,
     Walk,
     children,
@@ -42,7 +44,6 @@ from lockstep.engine.state.walk import (
 Form = list[Any]
 """Kind of an entry, name of its owner, key, and the value."""
 _NAMED: Final = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
-UNKNOWN: Final = "?"
 _LEAVES: Final = frozenset({PLAIN, TENSOR, ARRAY, GENERATOR, PROTOCOL, FLAT})
 
 
@@ -81,7 +82,7 @@ def mark_of(entry: Entry, kept: Any = None) -> str:
         return f"{type(value).__name__} {mark(keys)}"
     if kind == REFERENCE:
         return f"→ {entry.target}"
-    if kind == ITERATOR:
+    if kind in (ITERATOR, UNREADABLE):
         return UNKNOWN
     if kind not in _LEAVES:
         return _odd_mark(value) if kind == ODD else f"{kind} {identity_of(entry)}".strip()
@@ -112,7 +113,9 @@ def identity_of(entry: Entry) -> str:
 def _odd_mark(value: Any) -> str:
     if isinstance(value, PRINTABLE):
         return repr(value)
-    return f"set {sorted(map(id, value))}"
+    if isinstance(value, set | frozenset):
+        return f"set {sorted(map(id, value))}"
+    return mark_of_opaque(value)
 
 
 def is_constant(entry: Entry) -> bool:
@@ -179,8 +182,8 @@ def _payload(entry: Entry, walk: Walk, kept: Any) -> Any:
         return entry.target
     if entry.kind == ITERATOR:
         raise UnsavableError(f"an iterator, {type(entry.value).__name__}")
-    if entry.kind == ODD:
-        raise UnsavableError(f"a {type(entry.value).__name__}")
+    if entry.kind in (ODD, UNREADABLE):
+        raise UnsavableError(a(type(entry.value).__name__))
     if entry.kind in CONTAINERS:
         return _container(entry, walk)
     if entry.kind == OUT:

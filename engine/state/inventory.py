@@ -29,7 +29,6 @@ from lockstep.engine.runtime.errors import BadSpecError
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.state.between_ranks import Difference, differences
 from lockstep.engine.state.forms import (
-    UNKNOWN,
     Form,
     Stored,
     form_of,
@@ -38,9 +37,11 @@ from lockstep.engine.state.forms import (
     mark_of,
     with_tuples,
 )
+from lockstep.engine.state.opaque import UNKNOWN
 from lockstep.engine.state.reasons import Reasons
 from lockstep.engine.state.restore import Restoring
 from lockstep.engine.state.rules import UserCode
+from lockstep.engine.state.sharing import sharing, sharing_changed
 from lockstep.engine.state.snapshot import Snapshot
 from lockstep.engine.state.stored import UnsavableError, tensor_form
 from lockstep.engine.state.values import bytes_of, mark
@@ -97,12 +98,13 @@ class Inventory:
         self._named: set[str] = set()
         self._stand_ins: dict[str, Tensor] = {}
         self._built: dict[str, str] = {}
+        self._shared: dict[str, str] = {}
 
     def remember(self) -> None:
         """Take the state as it is for the one that each start of the run builds."""
-        self._built = {
-            name: mark_of(entry) for name, entry in self.walk().items() if entry.kind != OWN
-        }
+        entries = self.walk()
+        self._built = {name: mark_of(each) for name, each in entries.items() if each.kind != OWN}
+        self._shared = sharing(entries)
 
     def cut(self, stand_ins: Mapping[str, Tensor]) -> None:
         """From here on, these tensors stand for parameters that other ranks hold."""
@@ -228,7 +230,8 @@ class Inventory:
         walk = self._walk(at)
         entries = walk.entries
         kept = {} if at is None else at.leaves()
-        found = Stored({}, self._gone(entries), {}, {**self._noted, **self._unseen})
+        shared = {} if at is not None else sharing_changed(self._shared, sharing(entries))
+        found = Stored({}, self._gone(entries), {}, {**self._noted, **self._unseen, **shared})
         left = STORED_BYTES_MAX
         found.modules = self._late_modules(entries)
         for name, entry in entries.items():

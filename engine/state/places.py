@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from lockstep.engine.state.parts import HOOK, Child, dict_of, hooks_of
 from lockstep.engine.state.values import base_of, is_plain
 from lockstep.engine.state.walk import (
     CONTAINERS,
@@ -18,10 +19,8 @@ from lockstep.engine.state.walk import (
     OBJECT,
     TENSOR,
     TUPLE,
-    Child,
     Entry,
     children,
-    dict_of,
 )
 
 ABSENT = object()
@@ -73,6 +72,7 @@ def _tables(module: nn.Module) -> dict[str, dict[str, Any]]:
         "b": module._buffers,
         "m": module._modules,
         "a": module.__dict__,
+        HOOK: hooks_of(module),  # To look at; they are not put back.
     }
 
 

@@ -13,6 +13,11 @@ Reasons = dict[str, str]
 """Name of a value → why it is not saved or not restored."""
 
 
+def a(name: str) -> str:
+    """Return a noun with its article."""
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
+
+
 def listed(reasons: Reasons) -> list[str]:
     """Return the first reasons, each with its name, and the number of the others."""
     more = len(reasons) - LISTED_MAX

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from lockstep.engine.state.forms import identity_of
 from lockstep.engine.state.places import delete_child, refill, set_child
+from lockstep.engine.state.reasons import a
 from lockstep.engine.state.snapshot import refill_flat
 from lockstep.engine.state.stored import UnsavableError, decode, new_mapping, tensor_of
 from lockstep.engine.state.values import fill, set_state
@@ -113,7 +114,7 @@ class Restoring:
             made: Any = deque(maxlen=extra) if class_name == "deque" else _NEW[class_name]()
             self._replace(name, made)
         else:
-            raise UnsavableError(f"a {class_name} that is not there at the start")
+            raise UnsavableError(f"{a(class_name)} that is not there at the start")
 
     def _values(self, name: str, payload: list[Any]) -> list[Any] | None:
         """Return the children of a container; None if some are not there."""
@@ -159,7 +160,7 @@ class Restoring:
         elif there:
             self._replace(name, kind(*values))
         else:
-            self._lost[name] = f"a {class_name} that is not there at the start"
+            self._lost[name] = f"{a(class_name)} that is not there at the start"
             return False
         return True
 

@@ -57,12 +57,16 @@ _NEVER: Final = (
     threading.Semaphore,
     type(threading.Lock()),
     type(threading.RLock()),
-    threading.local,
     torch.Stream,
     torch.Event,
     dist.ProcessGroup,
     weakref.ref,
     weakref.ProxyType,
+    types.MappingProxyType,
+    types.CodeType,
+    types.FrameType,
+    types.GenericAlias,
+    types.UnionType,
     torch.utils.hooks.RemovableHandle,
 )
 

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from lockstep.engine.runtime.errors import BadSpecError
+from lockstep.engine.state.parts import Child
 from lockstep.engine.state.places import (
     ABSENT,
     child_of,
@@ -52,7 +53,6 @@ from lockstep.engine.state.walk import (
     PROTOCOL,
     STRUCTURES,
     TENSOR,
-    Child,
     Entry,
     children,
 )

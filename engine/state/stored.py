@@ -18,6 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from lockstep.engine.state.reasons import a
+
 _PLAIN: Final = frozenset({bool, int, float, complex, str, bytes, type(None)})
 _FACTORIES: Final = {each.__name__: each for each in (int, float, list, dict, set, str, bool)}
 
@@ -60,7 +62,7 @@ def _encode_container(value: Any, kind: type) -> Any:
     if kind in _SEQUENCES:
         items = [encode(each) for each in value]
         return [kind.__name__, value.maxlen if kind is deque else None, items]
-    raise UnsavableError(f"a {kind.__name__}")
+    raise UnsavableError(a(kind.__name__))
 
 
 def decode(form: Any, current: Any = None) -> Any:
@@ -100,7 +102,7 @@ def decode(form: Any, current: Any = None) -> Any:
         return torch.device(rest[0])
     if kind == "enum" and isinstance(current, Enum):
         return type(current)[rest[0]]
-    raise UnsavableError(f"a {kind}")
+    raise UnsavableError(a(kind))
 
 
 def tensor_form(tensor: Tensor) -> list[Any]:

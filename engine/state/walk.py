@@ -11,29 +11,40 @@ Not here: the rules (``engine.state.rules``), the values of single entries
 
 from __future__ import annotations
 
-import functools
 import io
 import types
 from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
 from pathlib import PurePath
 from typing import Any, Final
+from uuid import UUID
 
 import numpy as np
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from lockstep.engine.state.opaque import is_number_of_own_class, is_opaque
+from lockstep.engine.state.parts import (
+    HOOK,
+    WRAPPERS,
+    Child,
+    attributes,
+    dict_of,
+    of_class,
+    of_function,
+    of_module,
+    slots_of,
+)
 from lockstep.engine.state.rules import (
     UserCode,
     has_own_protocol,
     is_left_out,
-    is_private_to_library,
-    without_timer,
 )
 from lockstep.engine.state.values import PLAIN_TYPES, all_plain, base_of, draws, is_plain, is_tensor
 
@@ -44,20 +55,13 @@ DEPTH_MAX: Final = 24
 """A module inside a module does not count."""
 FLAT_MAX: Final = 1_000_000
 """Entries of a container of plain values, which is one entry of the inventory."""
-_OF_EVERY_MODULE: Final = frozenset(vars(nn.Module())) | {"_is_full_backward_hook"}
-PRINTABLE: Final = (Decimal, Fraction, range, slice, array)
+PRINTABLE: Final = (Decimal, Fraction, range, slice, array, date, time, timedelta, UUID)
 """Values with an exact ``repr`` and no form in a checkpoint."""
-_DESCRIPTORS: Final = (
-    types.GetSetDescriptorType,
-    types.MemberDescriptorType,
-    property,
-    functools.cached_property,
-)
 
 # Kinds of an entry. Leaves:
 PLAIN, REFERENCE, OUT, OWN = "plain", "reference", "out", "own"
 TENSOR, ARRAY, GENERATOR, PROTOCOL, FLAT = "tensor", "array", "generator", "protocol", "flat"
-ITERATOR, ODD = "iterator", "odd"
+ITERATOR, ODD, UNREADABLE = "iterator", "odd", "unreadable"
 # Structures:
 MAPPING, SEQUENCE, TUPLE = "mapping", "sequence", "tuple"
 MODULE, OBJECT, CLASS, NAMESPACE, FUNCTION = "module", "object", "class", "namespace", "function"
@@ -71,9 +75,6 @@ _CODE_KINDS: Final = (
     (types.FunctionType, FUNCTION, "__module__"),
 )
 """Type, kind, and the attribute with the module: entries if the module is the user's."""
-
-Child = tuple[Any, str, Any]
-"""Key, end of the name, value."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -161,6 +162,8 @@ class Walk:
                 return
             for key, end, child in self.children(owner) + _own_attributes(owner):
                 entry = self._entry(owner, key, end, child)
+                if entry.kind == OUT and owner.kind == MODULE and key[0] == HOOK:
+                    continue  # A library's own.
                 self._add(entry, child)
                 if entry.kind in STRUCTURES:
                     inside = entry.kind == owner.kind == MODULE
@@ -217,6 +220,8 @@ class Walk:
             kind = self._kind(value)
         except Exception:  # noqa: BLE001 - of a proxy, whose every attribute is its own code
             kind = OUT
+        if owner.foreign and kind == UNREADABLE:
+            kind = OUT
         foreign = owner.foreign or (kind == OBJECT and self._code.is_foreign(value))
         return Entry(name, owner, key, value, kind, foreign=foreign)
 
@@ -231,13 +236,15 @@ class Walk:
         for types_, kind, home in _CODE_KINDS:
             if isinstance(value, types_):
                 return kind if self._code.owns(getattr(value, home)) else OUT
-        if isinstance(value, types.MethodType | functools.partial | staticmethod | classmethod):
+        if isinstance(value, WRAPPERS):
             return FUNCTION
-        if not (type(value).__dictoffset__ or _slots(value)):
-            return OUT
+        if is_opaque(value):
+            return ODD
         if self._datasets and isinstance(value, Dataset):
             return OBJECT
-        return OUT if is_left_out(value) else OBJECT
+        if is_left_out(value):
+            return OUT
+        return OBJECT if type(value).__dictoffset__ or slots_of(value) else UNREADABLE
 
 
 def _is_flat(value: Any) -> bool:
@@ -268,6 +275,7 @@ _KINDS: Final[tuple[tuple[str, Any], ...]] = (
     (SEQUENCE, lambda value: isinstance(value, list | deque)),
     (TUPLE, lambda value: isinstance(value, tuple)),
     (ODD, lambda value: isinstance(value, (*PRINTABLE, set, frozenset))),
+    (ODD, is_number_of_own_class),
     (ITERATOR, lambda value: isinstance(value, Iterator) and not isinstance(value, io.IOBase)),
 )
 """The first that applies."""
@@ -295,106 +303,16 @@ def children(entry: Entry) -> list[Child]:
         each_one = list(base_of(value).__iter__(value))
         return [(index, f"[{index}]", each) for index, each in enumerate(each_one)]
     if entry.kind == MODULE:
-        return [child for child in _of_module(value) if child[0][1] not in entry.skip]
+        return [child for child in of_module(value) if child[0][1] not in entry.skip]
     if entry.kind == FUNCTION:
-        return _of_function(value)
+        return of_function(value)
     if entry.kind == OBJECT:
         found = attributes(value)
         return [(("a", name), f".{name}", each) for name, each in found if name not in entry.skip]
-    return [
-        (("a", name), f".{name}", each)
-        for name, each in ((name, without_timer(each)) for name, each in list(vars(value).items()))
-        if not (name.startswith("__") or isinstance(each, _DESCRIPTORS) or _is_stateless(each))
-    ]
-
-
-def _is_stateless(value: Any) -> bool:
-    """Return whether a value of a module or a class is a function that keeps nothing."""
-    if not isinstance(value, types.FunctionType):
-        return isinstance(value, types.BuiltinFunctionType)
-    if value.__closure__ or vars(value):
-        return False
-    return all_plain(value.__defaults__ or ()) and all_plain((value.__kwdefaults__ or {}).values())
+    return of_class(value)
 
 
 def _own_attributes(entry: Entry) -> list[Child]:
     """Return the attributes of a container of the user's own class, as one more mapping."""
     own = dict_of(entry.value) if entry.kind in CONTAINERS else {}
     return [(("x", "__dict__"), ".__dict__", own)] if own else []
-
-
-def attributes(value: object) -> list[tuple[str, Any]]:
-    """Return the attributes of an object, those in slots included."""
-    found = list(dict_of(value).items())
-    for name, slot in _slots(value):
-        try:
-            found.append((name, slot.__get__(value)))
-        except AttributeError:  # Not set.
-            continue
-    return found
-
-
-def dict_of(value: object) -> dict[str, Any]:
-    """Return the attributes of an instance that are not in slots; ``__getattr__`` does not run."""
-    if not type(value).__dictoffset__:
-        return {}
-    found: dict[str, Any] = object.__getattribute__(value, "__dict__")
-    return found
-
-
-def _slots(value: object) -> list[tuple[str, Any]]:
-    return [
-        (name, slot)
-        for kind in type(value).__mro__
-        if kind.__module__ != "builtins"
-        for name, slot in vars(kind).items()
-        if isinstance(slot, types.MemberDescriptorType) and not name.startswith("__")
-    ]
-
-
-def _of_module(module: nn.Module) -> list[Child]:
-    found: list[Child] = [
-        ((letter, name), f".{name}", value)
-        for letter, kind in (
-            ("p", module._parameters),
-            ("b", module._buffers),
-            ("m", module._modules),
-        )
-        for name, value in list(kind.items())
-    ]
-    found.append((("a", "training"), ".training", module.training))
-    found += [
-        (("r", name), f".{name}.requires_grad", value.requires_grad)
-        for name, value in list(module._parameters.items())
-        if value is not None
-    ]
-    found += [
-        (("a", name), f".{name}", value)
-        for name, value in list(vars(module).items())
-        if name not in _OF_EVERY_MODULE and not is_private_to_library(module, name)
-    ]
-    return found
-
-
-def _of_function(value: Any) -> list[Child]:
-    """Return the parts of a function that hold state: closure, mutable defaults, attributes."""
-    if isinstance(value, types.MethodType):
-        return [(("x", "self"), ".__self__", value.__self__)]
-    if isinstance(value, staticmethod | classmethod):
-        return [(("x", "function"), ".__func__", value.__func__)]
-    if isinstance(value, functools.partial):
-        parts = [("func", value.func), ("args", value.args), ("keywords", value.keywords)]
-        return [(("x", name), f".{name}", each) for name, each in parts]
-    found: list[Child] = []
-    for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
-        try:
-            found.append((("c", name), f".{name}", cell.cell_contents))
-        except ValueError:  # Not filled yet.
-            continue
-    defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
-    found += [
-        (("x", str(index)), f".default[{index}]", each)
-        for index, each in enumerate(defaults)
-        if not is_plain(each)
-    ]
-    return found + [(("a", name), f".{name}", each) for name, each in list(vars(value).items())]

@@ -11,6 +11,7 @@ import pytest
 
 from lockstep.engine.checkpoints import checkpoint
 from lockstep.engine.runtime.ranks import Ranks
+from tests.engine.state import hidden_cases as hidden
 from tests.engine.state import state_cases as cases
 from tests.engine.state.state_cases import Ended, ended
 from tests.harness.ranks import Pool
@@ -159,3 +160,21 @@ def test_declared_no_state_that_the_loss_reads_is_reported(
     _, again = resumed(Misdeclared, tmp_path)
     assert again.resumed[0]["exact"] is False
     assert "loss(): it depends on state that no attribute holds" in again.resumed[0]["why"]
+
+
+@pytest.mark.parametrize("kind", hidden.NAMED)
+def test_state_without_a_form_is_named(kind: Any, tmp_path: Path) -> None:
+    whole, again = resumed(kind, tmp_path)
+    (event,) = again.resumed
+    assert apart(whole, again) > 0
+    assert event["exact"] is False
+    name = "task.other" if kind is hidden.Aliased else "task.hidden"
+    assert any(why.startswith(f"{name}: a") or "shares" in why for why in event["why"])
+    assert any("not exact" in each and name in each for each in whole.warnings)
+
+
+@pytest.mark.parametrize("kind", hidden.SAVED)
+def test_state_of_hooks_and_properties_is_restored(kind: Any, tmp_path: Path) -> None:
+    whole, again = resumed(kind, tmp_path)
+    assert apart(whole, again) == 0
+    assert again.resumed[0]["exact"] is True
