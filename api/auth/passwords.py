@@ -37,6 +37,7 @@ CHARS_MIN: Final = 12
 CHARS_MAX: Final = 1_024
 HASHES_AT_ONCE: Final = 2
 WAITING_MAX: Final = 8
+WAITING_SECONDS_MAX: Final = 30.0
 DELAY_SECONDS_MAX: Final = 60.0
 WRONG_PER_ADDRESS: Final = 20
 ADDRESS_SECONDS: Final = 60.0
@@ -212,13 +213,15 @@ class Delays:
 
     def _wait(self, attempt: tuple[str, str]) -> None:
         """Wait until no other attempt of the same name and address is being checked."""
-        if attempt in self._checking and self._waiting == WAITING_MAX:
-            raise _too_many(1.0, "at once for this name from this address")
-        self._waiting += 1
-        try:
-            self._checked.wait_for(lambda: attempt not in self._checking)
-        finally:
+        free = attempt not in self._checking
+        if not free and self._waiting < WAITING_MAX:
+            self._waiting += 1
+            free = self._checked.wait_for(
+                lambda: attempt not in self._checking, WAITING_SECONDS_MAX
+            )
             self._waiting -= 1
+        if not free:
+            raise _too_many(1.0, "at once for this name from this address")
 
     def _delay(self, name: str, address: str, at: float) -> None:
         count, until = self._wrong.get((name, address), (0, -math.inf))
