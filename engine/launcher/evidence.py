@@ -73,8 +73,7 @@ class UncaughtFile(BaseModel, frozen=True):
 
     exception: str
     traceback: str
-    own: bool
-    """True for the rank's first process; others may have a parent that handles their failure."""
+    pid: int
     time: float
 
 
@@ -155,10 +154,13 @@ def uncaught_file(rank: int) -> str:
     return f"{attempt.ERRORS}/uncaught{rank}.json"
 
 
-def gather(files: Untrusted, rank: int, stderr_tail: str, *, raised: bool = True) -> Evidence:
+def gather(
+    files: Untrusted, rank: int, stderr_tail: str, *, raised: bool = True, pid: int | None = None
+) -> Evidence:
     """Return the best available evidence of one rank's failure.
 
-    Without ``raised`` an exception cannot have ended the rank (:func:`may_have_raised`).
+    Without ``raised`` an exception cannot have ended the rank (:func:`may_have_raised`). ``pid`` is
+    that of its first process; another may have a parent that handles its failure.
     """
     own = _own(files, error_file(rank))
     if own is not None:
@@ -168,7 +170,7 @@ def gather(files: Untrusted, rank: int, stderr_tail: str, *, raised: bool = True
     if raised:
         found = (
             _recorded(files, elastic_error_file(rank))
-            or _uncaught(files, uncaught_file(rank), tail)
+            or _uncaught(files, uncaught_file(rank), tail, pid)
             or _printed(tail)
         )
     return found._replace(traceback=found.traceback or tail[-limits.TRACEBACK_CHARS_MAX :] or None)
@@ -203,12 +205,12 @@ def _recorded(files: Untrusted, name: str) -> Evidence | None:
     return None if exception is None else _raised(exception, _tail(stack))
 
 
-def _uncaught(files: Untrusted, name: str, tail: str) -> Evidence | None:
+def _uncaught(files: Untrusted, name: str, tail: str, pid: int | None) -> Evidence | None:
     file = read_model(files, name, UncaughtFile)
     exception = None if file is None else _head(file.exception)
     if file is None or exception is None:
         return None
-    if not file.own and not tracebacks.is_last(tail, exception):
+    if file.pid != pid and not tracebacks.is_last(tail, exception):
         return None
     return _raised(exception, _tail(file.traceback))._replace(time=file.time)
 

@@ -121,6 +121,7 @@ class _Attempt:
         self._launch_folder = folder / attempt.LAUNCH
         self._memory_kills_before = processes.out_of_memory_kills()
         self._concluding = threading.Lock()
+        self._pids: dict[int, int] = {}
         for name in (
             attempt.LAUNCH,
             attempt.ERRORS,
@@ -217,9 +218,8 @@ class _Attempt:
     def _on_started(self, ranks: Mapping[int, RankProcess]) -> None:
         self._watch.begin(ranks)
         self._streams.start()
-        document = {
-            "ranks": [{"rank": rank, "pid": process.pid} for rank, process in sorted(ranks.items())]
-        }
+        self._pids = {rank: process.pid for rank, process in sorted(ranks.items())}
+        document = {"ranks": [{"rank": rank, "pid": pid} for rank, pid in self._pids.items()]}
         self._files.write(attempt.RANKS, json.dumps(document).encode())
 
     def _warn(self, message: str) -> None:
@@ -319,7 +319,8 @@ class _Attempt:
     def _evidence_of(self, exit_: Exit) -> evidence.Evidence:
         tail = self._streams.tail(exit_.rank)
         raised = evidence.may_have_raised(exit_.code, tail, torn_down=exit_.torn_down)
-        return evidence.gather(self._files, exit_.rank, tail, raised=raised)
+        pid = self._pids.get(exit_.rank)
+        return evidence.gather(self._files, exit_.rank, tail, raised=raised, pid=pid)
 
 
 def _last_step(folder: Path, ranks: tuple[int, ...]) -> int | None:

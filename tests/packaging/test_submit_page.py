@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from lockstep.client.archive import ALWAYS_LEFT_OUT, IGNORE_FILES
+from lockstep.client.archive import ALWAYS_LEFT_OUT
+from lockstep.client.ignoring import IGNORE_FILES
 from lockstep.domain import limits
 from lockstep.domain.spec import tasks
 from lockstep.domain.spec.reading import read_spec

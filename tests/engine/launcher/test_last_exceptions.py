@@ -77,6 +77,16 @@ def test_an_exception_of_a_child_that_a_shell_went_on_after_is_not_the_end(
     assert (outcome.reason, outcome.exception) == (Reason.USER_ERROR, None)
 
 
+def test_an_exception_of_a_child_in_a_session_of_its_own_is_not_the_end(attempt: Attempt) -> None:
+    source = f"""
+        import subprocess, sys
+        subprocess.run([sys.executable, "-c", "raise {FULL}"], start_new_session=True)
+        sys.exit("no data")
+        """
+    outcome = attempt.script(textwrap.dedent(source)).start().outcome()
+    assert (outcome.reason, outcome.exception) == (Reason.USER_ERROR, None)
+
+
 def _printed(text: str, *, raised: bool = True) -> Evidence:
     return gather(Untrusted("/nonexistent"), 0, text, raised=raised)  # type: ignore[arg-type]
 

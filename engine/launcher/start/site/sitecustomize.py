@@ -63,7 +63,7 @@ def _write_exception():
         document = {
             "exception": "".join(lines)[:8000],
             "traceback": text[-8000:],
-            "own": os.getpid() == os.getpgrp(),
+            "pid": os.getpid(),
             "time": time.time(),
         }
         part = path + str(os.getpid())
