@@ -51,7 +51,7 @@ function answer(nodes: NodeView[]) {
   return (asked: Asked) => {
     if (asked.path === "/v1/series") return series(asked);
     if (asked.path === "/v1/jobs") return { body: { items: [HOLDER], next_cursor: null } };
-    if (asked.method === "POST")
+    if (asked.method !== "GET")
       return { status: 404, body: { title: "Not found", detail: "there is no node 'gpu-a'" } };
     return { body: { items: nodes, next_cursor: null } };
   };
@@ -147,13 +147,15 @@ it("offers no change to who may make none", async () => {
   expect(screen.queryByRole("button", { name: "Drain" })).toBeNull();
 });
 
-it("resumes a quarantined node, whose reason it shows", async () => {
-  const requests = serve(answer([node("quarantined", "it failed 2 jobs for its own reasons")]));
+it.each([
+  ["Resume", "quarantined", /it failed 2 jobs for its own reasons/, "POST /v1/nodes/gpu-a/resume"],
+  ["Remove", "lost", /Remove it if it is gone for good/, "DELETE /v1/nodes/gpu-a"],
+] as const)("offers %s for a node that is %s, and shows a refusal", async (name, state, words, change) => {
+  const requests = serve(answer([node(state, "it failed 2 jobs for its own reasons")]));
   open("/cluster", ClusterPage);
-  expect(await screen.findByText(/it failed 2 jobs for its own reasons/)).toBeTruthy();
-  fireEvent.click(await screen.findByRole("button", { name: "Resume" }));
+  expect(await screen.findByText(words)).toBeTruthy();
+  fireEvent.click(await screen.findByRole("button", { name }));
   expect(await screen.findByText("there is no node 'gpu-a'")).toBeTruthy();
-  expect(requests.filter((asked) => asked.method === "POST").map((asked) => asked.path)).toEqual([
-    "/v1/nodes/gpu-a/resume",
-  ]);
+  const changes = requests.filter(({ method }) => method !== "GET").map(({ method, path }) => `${method} ${path}`);
+  expect(changes).toEqual([change]);
 });

@@ -1,8 +1,8 @@
-/** One node: its state in words, its devices in their order, and giving it no more work, or work again. */
+/** One node: its state in words, its devices in their order, and its drain, its resumption or its removal. */
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
-import { type JobView, type NodeView, resumeNode, type SeriesView } from "@/api/generated";
+import { type JobView, type NodeView, removeNode, resumeNode, type SeriesView } from "@/api/generated";
 import { useRights } from "@/api/rights";
 import { Button } from "@/components/Button";
 import { useClock } from "@/components/Clock";
@@ -34,8 +34,12 @@ export function NodePanel({ node, holders, measured, lit, light }: Props) {
   const { now } = useClock();
   const queries = useQueryClient();
   const [isDraining, setIsDraining] = useState(false);
-  const resume = useMutation({
-    mutationFn: () => resumeNode({ path: { name: node.name }, throwOnError: true }),
+  const isLost = node.state === "lost";
+  const change = useMutation({
+    mutationFn: async () => {
+      const options = { path: { name: node.name }, throwOnError: true } as const;
+      await (isLost ? removeNode(options) : resumeNode(options));
+    },
     onSuccess: () => {
       void queries.invalidateQueries({ queryKey: ["nodes"] });
       void queries.invalidateQueries({ queryKey: ["queue"] });
@@ -84,9 +88,9 @@ export function NodePanel({ node, holders, measured, lit, light }: Props) {
               Drain
             </Button>
           ) : null}
-          {drains && (node.state === "draining" || node.state === "quarantined") ? (
-            <Button size="sm" disabled={resume.isPending} onClick={() => resume.mutate()}>
-              Resume
+          {drains && (isLost || node.state === "draining" || node.state === "quarantined") ? (
+            <Button size="sm" disabled={change.isPending} onClick={() => change.mutate()}>
+              {isLost ? "Remove" : "Resume"}
             </Button>
           ) : null}
         </span>
@@ -105,7 +109,7 @@ export function NodePanel({ node, holders, measured, lit, light }: Props) {
           <span className={classes.next}>{said.next}</span>
         </p>
       )}
-      {resume.error === null ? null : <Failed error={resume.error} />}
+      {change.error === null ? null : <Failed error={change.error} />}
       <DeviceTable node={node} holders={holders} measured={measured} now={now} lit={lit} light={light} />
       {isDraining ? <DrainDialog node={node} holders={holders} close={() => setIsDraining(false)} /> : null}
     </section>

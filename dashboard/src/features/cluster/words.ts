@@ -35,7 +35,7 @@ export function meaning(node: NodeView): { means: string; next: string } | null 
     case "lost":
       return {
         means: "It was silent for longer than its lease, so that what ran there is placed elsewhere.",
-        next: "See that the machine is up and reaches the database, and that its agent runs there: lockstep agent.",
+        next: "See that the machine is up and reaches the database, and that its agent runs there: lockstep agent. Remove it if it is gone for good.",
       };
   }
 }
