@@ -59,7 +59,10 @@ def kept_in_evaluation(model: nn.Module) -> tuple[str, str]:
     names = listed(list(roots))
     count = sum(not module.training for module in model.modules())
     line = f"model() leaves {count} modules in evaluation mode, and they stay there: {names}"
-    wrong = [name for name, root in roots.items() if _trains_below_a_mode(root)]
+    meant = _with_own_train(model)
+    wrong = [
+        name for name, root in roots.items() if root not in meant and _trains_below_a_mode(root)
+    ]
     if not wrong:
         return line, ""
     return line, (
@@ -77,6 +80,15 @@ def _roots(model: nn.Module) -> dict[str, nn.Module]:
         if not module.training and module not in inside:
             found[name] = module
             inside |= set(module.modules())
+    return found
+
+
+def _with_own_train(model: nn.Module) -> set[nn.Module]:
+    """Return the modules whose own ``train()``, or that of one around them, decides their mode."""
+    found: set[nn.Module] = set()
+    for module in model.modules():
+        if type(module).train is not nn.Module.train:
+            found |= set(module.modules())
     return found
 
 

@@ -136,8 +136,9 @@ class _Calls:
         before = self._inventory.snapshot(skip=lambda tensor: id(tensor) in trained)
         first = self._terms(batch)
         changed = before.changes()
-        moved = [each for each in changed if each.of_module]
-        others = [each for each in changed if not each.of_module]
+        # What was None at first is made, not moved.
+        moved = [each for each in changed if each.of_module and each.value is not None]
+        others = [each for each in changed if each not in moved]
         before.put_back_only(moved)
         second = self._terms(batch)
         found.moved = [each.name for each in moved if isinstance(each.value, nn.Parameter)]

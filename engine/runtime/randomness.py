@@ -38,6 +38,7 @@ MICRO_BATCH: Final = 4
 EVAL_MICRO_BATCH: Final = 5
 DROPOUT: Final = 6
 DATASET: Final = 7
+UPDATE: Final = 8
 """Purpose of a seed, its first part. No two purposes share a stream."""
 
 Generators = tuple[bytes, object, bytes, tuple[object, ...]]

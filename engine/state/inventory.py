@@ -93,8 +93,7 @@ class Inventory:
         self.model, self.task = model, task
         self._code = UserCode(code, [task, *model.modules()])
         self._datasets = [each for each in datasets if each is not None and each is not task]
-        self._unseen: Reasons = {}
-        self._noted: Reasons = {}
+        self._unseen, self._noted = Reasons(), Reasons()
         self._named: set[str] = set()
         self._stand_ins: dict[str, Tensor] = {}
         self._built: dict[str, str] = {}
@@ -263,9 +262,10 @@ class Inventory:
         return found
 
     def _late_modules(self, entries: Mapping[str, Entry]) -> list[str]:
-        roots = [name for name, each in entries.items() if each.owner is None]
         return [
-            name for name in roots if entries[name].kind == NAMESPACE and name not in self._built
+            each.value.__name__
+            for name, each in entries.items()
+            if each.owner is None and each.kind == NAMESPACE and name not in self._built
         ]
 
     def _gone(self, entries: Mapping[str, Entry]) -> list[Form]:

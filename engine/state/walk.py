@@ -149,6 +149,8 @@ class Walk:
         if id(value) in self._met:
             return
         skip = self._not_state if name == TASK else frozenset()
+        while name in self.entries:  # A part of the model has the name of the task, or of a file.
+            name = f"job.{name}"
         first = Entry(name, None, None, value, self._kind_of_root(value), skip=skip)
         self._add(first, value)
         waiting = deque([(first, 0)])

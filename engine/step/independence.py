@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.runtime.errors import BadSpecError, EngineError, describe
-from lockstep.engine.runtime.randomness import unchanged_generators
+from lockstep.engine.runtime.randomness import seed_device, seed_host, unchanged_generators
 
 _SMALL: Final = {1: (4,), 2: (4, 3), 3: (4, 3, 3), 4: (4, 3, 3, 3)}
 _LARGE: Final = {1: (9_002,), 2: (258, 136), 3: (258, 16, 9), 4: (258, 16, 3, 3)}
@@ -172,6 +172,8 @@ def _trained(
             parameter.grad = gradient
         for group in optimizer.param_groups:
             group["lr"] = 1.0
+        seed_host(update)  # As the run does.
+        seed_device(update, like.device)
         try:
             optimizer.step()
         except Exception as error:

@@ -27,6 +27,7 @@ from lockstep.domain.spec.train import Train
 from lockstep.engine.model.layout import require_agreement
 from lockstep.engine.parallel.staged import StageParallel
 from lockstep.engine.parallel.tensor import TensorParallel
+from lockstep.engine.runtime import randomness
 from lockstep.engine.runtime.control import Sums, numbers_of
 from lockstep.engine.runtime.device import is_accelerator
 from lockstep.engine.runtime.errors import BadSpecError, EngineError, reason_of
@@ -174,6 +175,11 @@ class Optimizer:
         rate = self.rate(step)
         for group, relative in zip(self.inner.param_groups, self._relative, strict=True):
             group["lr"] = rate * relative
+        if isinstance(self._train.optimizer, OptimizerClass):
+            # Equal on all ranks, for a class that adds noise.
+            seed = randomness.seed_of(randomness.UPDATE, self._train.seed, step)
+            randomness.seed_host(seed)
+            randomness.seed_device(seed, self._parameters[0].device)
         try:
             self.inner.step()
         except Exception as error:

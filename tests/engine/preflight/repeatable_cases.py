@@ -329,6 +329,44 @@ class Tied(Line):
         return nn.Sequential(one, two, nn.Linear(2, 1))
 
 
+class FilledLater(Line):
+    """A table of the model is made at its first call."""
+
+    class Net(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(2, 1)
+            self.register_buffer("table", None, persistent=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            if self.table is None:
+                self.table = torch.arange(2.0)
+            return super().forward(x * self.table)
+
+    def model(self) -> nn.Module:
+        return self.Net()
+
+
+class FrozenNorm(Line):
+    """Its own train() keeps the statistics."""
+
+    class Norm(nn.BatchNorm1d):
+        def train(self, mode: bool = True) -> Any:
+            return super().train(False)
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(self.Norm(2), nn.Linear(2, 1))
+
+
+class NamedAsTheTask(Line):
+    """A layer has the name of the task."""
+
+    def model(self) -> nn.Module:
+        return nn.ModuleDict({"task": nn.Linear(2, 1)})
+
+    def loss(self, model: Any, batch: Any) -> Any:
+        return super().loss(model["task"], batch)
+
+
 def warnings_of(task: Task, folder: Path, ranks: Ranks | None = None, **more: Any) -> list[str]:
     """Return the warnings of a short run, those of one on rank 0."""
     train(task, folder, ranks, **more)

@@ -37,9 +37,12 @@ from tests.engine.preflight.repeatable_cases import (
     CountingOneTerm,
     CountingOutside,
     EngineDropout,
+    FilledLater,
+    FrozenNorm,
     Given,
     Items,
     Logging,
+    NamedAsTheTask,
     NormedImages,
     NumpyGenerator,
     OwnNoise,
@@ -145,7 +148,10 @@ def test_state_that_no_attribute_holds_has_a_warning(
     )
 
 
-@pytest.mark.parametrize("task", [Line, Logging, Caching, EngineDropout, Tied])
+@pytest.mark.parametrize(
+    "task",
+    [Line, Logging, Caching, EngineDropout, Tied, FilledLater, FrozenNorm, NamedAsTheTask],
+)
 def test_a_run_that_does_not_depend_on_its_layout_has_no_warning(
     tmp_path: Path, task: type[Task]
 ) -> None:

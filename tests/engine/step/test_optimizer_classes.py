@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,29 @@ def test_a_strategy_divides_the_work_or_refuses_the_class(
     shutil.copytree(tmp_path / "whole/checkpoints/step-00000004", tmp_path / "again/resume")
     resumed = pool.run(cases.train, Toy(), settings, tmp_path / "again", world_size=2)
     assert distance(resumed[0].weights, seen[0].weights) == 0
+
+
+class Noisy(torch.optim.SGD):
+    """Adds noise to each update, as Langevin dynamics do."""
+
+    def step(self, closure: Any = None) -> Any:
+        super().step(closure)
+        with torch.no_grad():
+            for parameter in (p for group in self.param_groups for p in group["params"]):
+                parameter.add_(torch.randn_like(parameter) * random.random() * 0.1)
+
+
+def test_noise_of_an_optimizer_is_that_of_the_step(pool: Pool, tmp_path: Path) -> None:
+    settings = options(f"{__name__}.Noisy")
+    seen = [
+        pool.run(cases.train, Toy(), settings, tmp_path / str(ranks), world_size=ranks)[0]
+        for ranks in (1, 2)
+    ]
+    assert distance(seen[0].weights, seen[1].weights) <= 1e-12
+    shutil.copytree(tmp_path / "1/checkpoints/step-00000004", tmp_path / "again/resume")
+    again = pool.run(cases.train, Toy(), settings, tmp_path / "again", world_size=1)[0]
+    assert distance(again.weights, seen[0].weights) == 0
+    assert events(tmp_path / "again", "resumed")[0]["exact"] is True
 
 
 class KeepsOutside(torch.optim.SGD):
