@@ -22,6 +22,7 @@ from lockstep.domain.audit import Action
 from lockstep.domain.rights import EVERY, ProjectRole, Right, forbidden
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.people_tables import AuditRow, TokenRow, UserRow
+from lockstep.storage.db.tables import NodeRow
 from lockstep.storage.db.whole import METADATA
 from lockstep.storage.people import audit, projects, tokens, users
 from lockstep.storage.people.audit import Sender
@@ -58,6 +59,13 @@ def ended(api: Api) -> str:
 def node(api: Api) -> str:
     api.register("n1")
     return "n1"
+
+
+def lost_node(api: Api) -> str:
+    name = node(api)
+    with api.database.jobs() as session:
+        session.execute(update(NodeRow).values(seen_at=0.0))
+    return name
 
 
 def paused(api: Api) -> str:
@@ -118,6 +126,7 @@ REQUESTS: dict[str, tuple[Action, Callable[[Api], str], Any]] = {
     "DELETE /v1/jobs/{}/files": (Action.JOB_FILES_DELETE, ended, None),
     "POST /v1/nodes/{}/drain": (Action.NODE_DRAIN, node, None),
     "POST /v1/nodes/{}/resume": (Action.NODE_RESUME, node, None),
+    "DELETE /v1/nodes/{}": (Action.NODE_REMOVE, lost_node, None),
     "POST /v1/users": (Action.USER_ADD, lambda _: "lea", {"name": "lea"}),
     "PATCH /v1/users/{}": (Action.USER_CHANGE, user, {"title": "Lea"}),
     "POST /v1/users/{}/invite": (Action.USER_INVITE, user, None),
