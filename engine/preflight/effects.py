@@ -142,15 +142,15 @@ def _differing(
 
     All ranks make the same number of calls, because a loss may communicate.
     """
-    calls = calls_of(trial, samples[:2], seed, evaluates=evaluates)
     trial.begin(divided(trial.task, samples[:2], [2])[0])
-    now = trial.held()
-    expected = [call.call() for call in calls]
-    found = []
+    now, found, expected = trial.held(), [], []
+    for call in calls_of(trial, samples[:2], seed, evaluates=evaluates):
+        with suppress(Exception):  # It may evaluate other samples.
+            expected.append((call, call.call()))
     for each in differences[:SINGLES_MAX]:
         now.put_back()
         each.take(trial.inventory.walk())
-        for call, value in zip(calls, expected, strict=True):
+        for call, value in expected:
             try:
                 same = call.same(call.call(), value)
             except Exception:  # noqa: BLE001 - of code that needs the value
