@@ -37,7 +37,7 @@ from lockstep.engine.preflight import chosen_samples
 from lockstep.engine.preflight.causes import SUM, cause_of
 from lockstep.engine.preflight.check_size import CheckSize, size_of_check
 from lockstep.engine.preflight.comparison import Compared, Worst, compared, tolerance
-from lockstep.engine.preflight.effects import Effects, effects_of
+from lockstep.engine.preflight.effects import CallEffects, effects_of
 from lockstep.engine.preflight.trial_task import TrialTask, divided
 from lockstep.engine.runtime import randomness
 from lockstep.engine.runtime.errors import (
@@ -49,7 +49,7 @@ from lockstep.engine.runtime.errors import (
     release,
 )
 from lockstep.engine.runtime.ranks import Ranks
-from lockstep.engine.state.between_ranks import Difference
+from lockstep.engine.state.between_ranks import RankDifference
 from lockstep.engine.task.interface import Task
 
 ROUNDING: Final = 10
@@ -71,7 +71,7 @@ class Checked:
     complete: bool = False
     """True if the samples used every trainable parameter."""
     warnings: tuple[str, ...] = ()
-    effects: Effects = field(default_factory=Effects)
+    effects: CallEffects = field(default_factory=CallEffects)
 
     def warnings_beside(self, known: Sequence[str]) -> list[str]:
         """Return the warnings, about state only if no known warning names it."""
@@ -91,7 +91,7 @@ def check(
     train: Train,
     ranks: Ranks = _ALONE,
     resumes: bool = False,
-    differences: Sequence[Difference] = (),
+    differences: Sequence[RankDifference] = (),
 ) -> Checked:
     """Refuse a task whose loss is not a sum over samples. All ranks must call this.
 
@@ -112,7 +112,7 @@ def check(
     ranks : Ranks
     resumes : bool
         True for a run that was accepted before: the sums are not compared.
-    differences : sequence of Difference
+    differences : sequence of RankDifference
         Between the ranks.
 
     Raises

@@ -35,14 +35,14 @@ from lockstep.engine.preflight.fast_forward import (
 from lockstep.engine.preflight.trial_task import TrialTask, divided
 from lockstep.engine.runtime import randomness
 from lockstep.engine.runtime.errors import listed, release
-from lockstep.engine.state.between_ranks import Difference
+from lockstep.engine.state.between_ranks import RankDifference
 from lockstep.engine.task.interface import Task
 
 R = TypeVar("R")
 
 
 @dataclass(frozen=True)
-class Effects:
+class CallEffects:
     """Effects of the calls of a task."""
 
     read: tuple[ReadState, ...] = ()
@@ -75,8 +75,8 @@ def effects_of(
     *,
     seed: int,
     evaluates: bool,
-    differences: Sequence[Difference] = (),
-) -> Effects:
+    differences: Sequence[RankDifference] = (),
+) -> CallEffects:
     """Return the effects of calls with some samples.
 
     Parameters
@@ -92,7 +92,7 @@ def effects_of(
         The job's.
     evaluates : bool
         True if the run evaluates.
-    differences : sequence of Difference
+    differences : sequence of RankDifference
         Between the ranks.
     """
 
@@ -107,7 +107,7 @@ def effects_of(
             release(error)
             return nothing
 
-    return Effects(
+    return CallEffects(
         found(lambda trial: read_by(trial, samples, seed=seed, evaluates=evaluates), ()),
         found(lambda trial: _draws(trial, samples), False),
         found(lambda trial: _nonlinear(trial, samples), ""),
@@ -132,7 +132,7 @@ def _draws(trial: TrialTask, samples: list[Any]) -> bool:
 
 
 def _differing(
-    differences: Sequence[Difference],
+    differences: Sequence[RankDifference],
     samples: list[Any],
     seed: int,
     evaluates: bool,
@@ -142,15 +142,15 @@ def _differing(
 
     All ranks make the same number of calls, because a loss may communicate.
     """
-    calls = calls_of(trial, samples[:2], seed, evaluates=evaluates)
     trial.begin(divided(trial.task, samples[:2], [2])[0])
-    now = trial.held()
-    expected = [call.call() for call in calls]
-    found = []
+    now, found, expected = trial.held(), [], []
+    for call in calls_of(trial, samples[:2], seed, evaluates=evaluates):
+        with suppress(Exception):  # It may evaluate other samples.
+            expected.append((call, call.call()))
     for each in differences[:SINGLES_MAX]:
         now.put_back()
         each.take(trial.inventory.walk())
-        for call, value in zip(calls, expected, strict=True):
+        for call, value in expected:
             try:
                 same = call.same(call.call(), value)
             except Exception:  # noqa: BLE001 - of code that needs the value

@@ -29,7 +29,7 @@ _Marks = Mapping[str, list[str]]
 
 
 @dataclass(frozen=True)
-class Difference:
+class RankDifference:
     """A value of rank 0 that another rank builds otherwise."""
 
     name: str
@@ -46,7 +46,7 @@ class Difference:
             delete_child(entry.owner, entry.key)
 
 
-def differences(walk: Walk, built: Mapping[str, str], ranks: Ranks) -> list[Difference]:
+def differences(walk: Walk, built: Mapping[str, str], ranks: Ranks) -> list[RankDifference]:
     """Return the differences, in the same order on all ranks. All ranks must call this.
 
     Parameters
@@ -64,15 +64,10 @@ def differences(walk: Walk, built: Mapping[str, str], ranks: Ranks) -> list[Diff
     if len(set(ranks.gather(zlib.crc32(repr(sorted(marks.items())).encode())))) == 1:
         return []
     every = ranks.gather(marks)
-    found = {}
-    for name in sorted({name for each in every for name in each}):
-        mine, *others = [each.get(name) for each in every]
-        rank = next((rank for rank, other in enumerate(others, 1) if other != mine), 0)
-        if rank and _is_comparable(every[0], every[rank], name):
-            found[name] = rank
+    found = _first_ranks(every)
     sent = ranks.to_first({name: _form(walk, name) for name in found})
     return [
-        Difference(
+        RankDifference(
             name,
             sent[rank][name] if sent else None,
             f"{_shown(every[0], name)} on rank 0, {_shown(every[rank], name)} on rank {rank}",
@@ -80,6 +75,17 @@ def differences(walk: Walk, built: Mapping[str, str], ranks: Ranks) -> list[Diff
         for name, rank in found.items()
         if not sent or name not in every[rank] or sent[rank][name] is not None
     ]
+
+
+def _first_ranks(every: list[dict[str, list[str]]]) -> dict[str, int]:
+    """Return name → the first rank whose value differs from that of rank 0."""
+    found = {}
+    for name in sorted({name for each in every for name in each}):
+        mine, *others = [each.get(name) for each in every]
+        rank = next((rank for rank, other in enumerate(others, 1) if other != mine), 0)
+        if rank and _is_comparable(every[0], every[rank], name):
+            found[name] = rank
+    return found
 
 
 def _is_comparable(first: _Marks, other: _Marks, name: str) -> bool:

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from lockstep.engine.runtime.errors import BadSpecError
 from lockstep.engine.runtime.ranks import Ranks
-from lockstep.engine.state.between_ranks import Difference, differences
+from lockstep.engine.state.between_ranks import RankDifference, differences
 from lockstep.engine.state.forms import (
     Form,
     Stored,
@@ -131,7 +131,7 @@ class Inventory:
         self._unseen = walk.named
         return walk
 
-    def differences(self, ranks: Ranks) -> list[Difference]:
+    def differences(self, ranks: Ranks) -> list[RankDifference]:
         """Return what ranks have built differently. All ranks must call this."""
         return differences(self._walk(None), self._built, ranks)
 
@@ -229,7 +229,7 @@ class Inventory:
         walk = self._walk(at)
         entries = walk.entries
         kept = {} if at is None else at.leaves()
-        shared = {} if at is not None else sharing_changed(self._shared, sharing(entries))
+        shared = sharing_changed(self._shared, sharing(entries))
         found = Stored({}, self._gone(entries), {}, {**self._noted, **self._unseen, **shared})
         left = STORED_BYTES_MAX
         found.modules = self._late_modules(entries)

@@ -18,7 +18,7 @@ from torch.utils.data import Dataset, TensorDataset
 from lockstep.engine.preflight import check_size, chosen_samples
 from lockstep.engine.preflight.additivity_check import Checked, _within, check
 from lockstep.engine.preflight.check_size import CheckSize
-from lockstep.engine.preflight.effects import Effects
+from lockstep.engine.preflight.effects import CallEffects
 from lockstep.engine.runtime import device, randomness, telemetry
 from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.runtime.ranks import Ranks
@@ -280,7 +280,7 @@ class Failing(Classify):
     ],
 )
 def test_an_undecided_check_is_reported(task: type[Task], note: str) -> None:
-    effects = Effects(draws=task is Noisy)
+    effects = CallEffects(draws=task is Noisy)
     assert checked(task()) == Checked(note=f"the loss was not checked: {note}", effects=effects)
 
 
