@@ -146,7 +146,7 @@ def test_a_setting_that_is_missing_is_named(tmp_path: Path) -> None:
         timeout=60,
         check=False,
     )
-    assert done.returncode == 1
+    assert done.returncode == 78
     assert "LOCKSTEP_DATABASE_URL: Field required" in done.stderr
     assert "Traceback" not in done.stderr
 
