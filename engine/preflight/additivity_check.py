@@ -123,7 +123,9 @@ def check(
     """
     seed, name, batch = train.seed, train.task, train.batch
     with randomness.unchanged_generators(next(model.parameters()).device):
-        scanned = chosen_samples.scan(task, dataset, size=size, seed=seed)
+        # A resumed run compares no sums, so any few samples do.
+        most = chosen_samples.CHOSEN // 2 if resumes else chosen_samples.SCANNED_MAX
+        scanned = chosen_samples.scan(task, dataset, size=size, seed=seed, most=most)
         # The scan has a limit in time, so ranks may scan other numbers of samples: one decides.
         if not ranks.from_first(any(each.has_weight for each in scanned)):
             return Checked(

@@ -75,11 +75,13 @@ def number_of_samples(batch: int, micro_size: int | str) -> int:
     return min(batch, max(CHOSEN, stated), CHOSEN_MAX)
 
 
-def scan(task: Task, dataset: Dataset[Any], *, size: int, seed: int) -> list[Scanned]:
-    """Fetch the first samples of the run, those with weight first."""
+def scan(
+    task: Task, dataset: Dataset[Any], *, size: int, seed: int, most: int = SCANNED_MAX
+) -> list[Scanned]:
+    """Fetch the first samples of the run, ``most`` at most, those with weight first."""
     found: list[Scanned] = []
     until = time.monotonic() + SCAN_SECONDS_MAX
-    for _, index in order.samples(0, min(size, SCANNED_MAX), size=size, seed=seed):
+    for _, index in order.samples(0, min(size, most), size=size, seed=seed):
         if len(found) >= SCANNED_MIN and time.monotonic() > until:
             break
         sample = seeded_sample(dataset, index, seed=seed)
