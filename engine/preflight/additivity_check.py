@@ -58,8 +58,8 @@ unit in the last place."""
 _ALONE: Final = Ranks()
 _NO_WEIGHT: Final = (
     "weight() is 0 for the first {} samples, so they do not contribute to training and the loss "
-    "was not checked: weight() must count the units that loss() sums over; check which mask removes "
-    "all of them"
+    "was not checked: weight() must count the units that loss() sums over; check which mask "
+    "removes all of them"
 )
 
 
