@@ -56,6 +56,11 @@ ROUNDING: Final = 10
 """Factor by which a difference below float64 must exceed that of a change of the weights by one
 unit in the last place."""
 _ALONE: Final = Ranks()
+_NO_WEIGHT: Final = (
+    "weight() is 0 for the first {} samples, so they do not contribute to training and the loss "
+    "was not checked: weight() must count the units that loss() sums over; check which mask "
+    "removes all of them"
+)
 
 
 @dataclass(frozen=True)
@@ -128,11 +133,7 @@ def check(
         scanned = chosen_samples.scan(task, dataset, size=size, seed=seed, most=most)
         # The scan has a limit in time, so ranks may scan other numbers of samples: one decides.
         if not ranks.from_first(any(each.has_weight for each in scanned)):
-            return Checked(
-                note=f"weight() is 0 for the first {chosen_samples.SCANNED_MAX} samples, so they "
-                "do not contribute to training and the loss was not checked: weight() must count "
-                "the units that loss() sums over; check which mask removes all of them",
-            )
+            return Checked(note=_NO_WEIGHT.format(most))
         if batch.size < 2:
             return Checked()
         known = {each.index: each.sample for each in scanned}
