@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextvars
 import ctypes
-import functools
 import io
 import threading
 import weakref
@@ -42,7 +41,6 @@ _MARKS: Final[tuple[tuple[Any, Callable[[Any], str]], ...]] = (
     (SynchronizedBase, lambda value: bytes(value.get_obj()).hex()),
     (contextvars.ContextVar, _of_variable),
     (threading.local, _of_attributes),
-    (functools._lru_cache_wrapper, lambda value: f"{value.cache_info().currsize} results"),
     (
         (weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet),
         lambda value: UNKNOWN if len(value) else "empty",

@@ -174,7 +174,9 @@ def test_state_without_a_form_is_named(kind: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", hidden.SAVED)
-def test_state_of_hooks_and_properties_is_restored(kind: Any, tmp_path: Path) -> None:
+def test_state_of_hooks_and_properties_is_restored_and_a_cache_is_none(
+    kind: Any, tmp_path: Path
+) -> None:
     whole, again = resumed(kind, tmp_path)
     assert apart(whole, again) == 0
     assert again.resumed[0]["exact"] is True
