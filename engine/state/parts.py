@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from torch import nn
 
-from lockstep.engine.state.rules import is_private_to_library, without_timer
+from lockstep.engine.state.rules import is_hook_of_library, is_private_to_library, without_timer
 from lockstep.engine.state.values import all_plain, is_plain
 
 Child = tuple[Any, str, Any]
@@ -117,12 +117,13 @@ def of_module(module: nn.Module) -> list[Child]:
 
 
 def hooks_of(module: nn.Module) -> dict[str, Any]:
-    """Return the hooks of a module, by their place."""
-    return {
-        f"{kind.strip('_')}[{place}]": hook
-        for kind in _HOOKS
-        for place, hook in enumerate((vars(module).get(kind) or {}).values())
-    }
+    """Return the hooks of a module, but for those of libraries, by their place."""
+    found: dict[str, Any] = {}
+    for kind in _HOOKS:
+        hooks = (vars(module).get(kind) or {}).values()
+        own = [hook for hook in hooks if not is_hook_of_library(hook)]
+        found |= {f"{kind.strip('_')}[{place}]": hook for place, hook in enumerate(own)}
+    return found
 
 
 def of_function(value: Any) -> list[Child]:

@@ -11,6 +11,7 @@ Not here: the walk (``engine.state.walk``).
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.util
 import io
 import logging
@@ -168,6 +169,19 @@ def is_left_out(value: Any) -> bool:
     package = _package(type(value).__module__)
     of_python = package in sys.stdlib_module_names and not isinstance(value, _WALKED_OF_PYTHON)
     return of_python or package in _LIBRARIES
+
+
+def is_hook_of_library(hook: Any) -> bool:
+    """Return whether a hook of a module is a library's, such as those of FSDP and of stages.
+
+    These come and move during a forward, and are made again by the next start.
+    """
+    while isinstance(hook, functools.partial):
+        hook = hook.func
+    function = hook.__func__ if isinstance(hook, types.MethodType) else hook
+    is_function = isinstance(function, types.FunctionType)
+    home = function.__module__ if is_function else type(function).__module__
+    return _package(home or "") in _LIBRARIES
 
 
 def is_private_to_library(owner: nn.Module, name: str) -> bool:
