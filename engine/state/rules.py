@@ -172,7 +172,7 @@ def is_left_out(value: Any) -> bool:
 
 
 def is_hook_of_library(hook: Any) -> bool:
-    """Return whether a hook of a module is a library's, such as those of FSDP and of stages.
+    """Return whether a hook of a module is a library's, such as one that gathers parameters.
 
     These come and move during a forward, and are made again by the next start.
     """
