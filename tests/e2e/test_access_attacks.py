@@ -362,8 +362,12 @@ def test_row_13_many_wrong_passwords_cost_two_hashes_at_once_and_lock_no_one_out
     # A hash takes 19 MiB while it is computed: one for each of 24 senders is 456 MiB.
     assert max(peak) - before < 5 * 19 * 2**20
     statuses = Counter(each.status_code for each in guesses)
-    assert set(statuses) == {401, 429, 503}
-    assert 20 < statuses[401] <= 5 * 20  # 20 of each address in a minute
+    # On a loaded machine nearly all wait for a hash, and few are wrong.
+    assert {401, 503} <= set(statuses) <= {401, 429, 503}
+    assert 0 < statuses[401] <= 5 * 20  # 20 of each address in a minute
+    for number in range(8):  # Each wrong one doubles the delay of the next.
+        guess(20 * number)
+    assert 429 in {each.status_code for each in guesses[-8:]}
     details = {each.json()["detail"] for each in guesses if each.status_code == 401}
     assert details == {"the name or the password is wrong; nothing was written"}
 
