@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
+import signal
 import sqlite3
+import sys
 import time
 from pathlib import Path
 from typing import Final
@@ -18,11 +19,14 @@ from lockstep.storage.db.tables import EventRow, IdempotencyKeyRow, JobRow
 from lockstep.storage.series import series_query
 from tests.harness.databases import Urls
 from tests.harness.drills import Drill, fresh_seed, long
-from tests.harness.faults.submitter import BATCH, submit_until_killed
+from tests.harness.faults.submitter import BATCH
+from tests.harness.forks import Forked
 
 SEED: Final = int(os.environ.get("LOCKSTEP_TEST_SEED", "30"))
 WRITERS: Final = 2
 PATIENCE_SECONDS: Final = 60.0
+SUBMITTER: Final = "tests.harness.faults.submitter"
+SUBMIT: Final = f"from {SUBMITTER} import main; main()"
 
 
 @pytest.mark.parametrize(("times", "seed"), [(10, SEED), long(200, fresh_seed(), seconds=1200)])
@@ -30,28 +34,22 @@ def test_accepted_data_survives_sigkill(
     sqlite_urls: Urls, tmp_path: Path, drill: Drill, times: int, seed: int
 ) -> None:
     chance = drill.begin("F30", "SIGKILL two writers to SQLite", seed=seed)
-    # A server that has imported everything forks the writers, because an import takes longer than
-    # their lives.
-    processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload([submit_until_killed.__module__])
     accepted = 0
     for kill in range(times):
         files = {
             f"w{kill}-{writer}": tmp_path / f"accepted-{kill}-{writer}" for writer in range(WRITERS)
         }
+        # Forked, because an import takes longer than their lives.
         writers = [
-            processes.Process(target=submit_until_killed, args=(sqlite_urls, *named))
-            for named in files.items()
+            Forked([sys.executable, "-c", SUBMIT, *sqlite_urls, name, file], (SUBMITTER,))
+            for name, file in files.items()
         ]
-        for writer in writers:
-            writer.start()
         wait_for_something(list(files.values()))
         time.sleep(chance.uniform(0.0, 0.2))  # the moment of death is varied
         for writer in chance.sample(writers, WRITERS):
             writer.kill()
         for writer in writers:
-            writer.join()
-            writer.close()
+            assert writer.wait(PATIENCE_SECONDS) == -signal.SIGKILL
         drill.injected += 1
         check_files(sqlite_urls)
         accepted += check_accepted(sqlite_urls, files)

@@ -8,6 +8,7 @@ Not here: the kill (``tests.faults.test_sqlite_kill``).
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -58,3 +59,7 @@ def submit_until_killed(urls: Urls, name: str, accepted: Path) -> None:
         if stored:
             count += BATCH
             os.write(out, f"points {count}\n".encode())
+
+
+def main() -> None:
+    submit_until_killed((sys.argv[1], sys.argv[2]), sys.argv[3], Path(sys.argv[4]))
