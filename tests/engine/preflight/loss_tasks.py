@@ -278,6 +278,7 @@ WRONG: list[tuple[type[Task], str]] = [
         ClassWeightedMean,
         r"is a mean with weights.*class-weighted cross-entropy.*return the sum of the weights from weight\(\)",
     ),
+    (ClassWeightedMeanByWeight, r"is a mean over the micro-batch"),
     (
         L2InTheLoss,
         r"does not depend on the samples, an L2 penalty on the parameters.*move it to penalty\(self, model\)",
