@@ -5,7 +5,7 @@ They run before the first step:
 * The loss of one batch is computed twice under the same seeds and tensors. If the two differ, the
   loss depends on the calls before: it counts them, or draws from a generator of its own.
 * Parameters and buffers that a call changes move once per micro-batch: a teacher, a codebook, a
-  running mean.
+  running mean. So does what it changes in the dataset: a level of difficulty, targets.
 * A hook on a parameter gets the gradient of a micro-batch, not of the batch.
 
 None of it is refused, because such a run can be repeated on its own layout in most cases. Each
@@ -34,6 +34,7 @@ from lockstep.engine.model.precision import Precision
 from lockstep.engine.runtime import randomness
 from lockstep.engine.runtime.device import to_device, traits_of
 from lockstep.engine.runtime.errors import release
+from lockstep.engine.state.datasets import values_of
 from lockstep.engine.state.inventory import Inventory
 from lockstep.engine.state.values import equal
 from lockstep.engine.state.walk import Entry
@@ -52,6 +53,8 @@ class RepeatabilityResult:
     warnings: list[str] = field(default_factory=list)
     moved: list[str] = field(default_factory=list)
     """Names of parameters that a call of the loss changes."""
+    of_dataset: list[str] = field(default_factory=list)
+    """Names of values of the dataset that a call of the loss changes."""
     unseen: bool = False
     """True if the loss depends on state that the inventory does not find."""
     needs_several: bool = False
@@ -91,6 +94,8 @@ def check_loss(
                 found = RepeatabilityResult()
     if found.unseen and not inventory.has_unsavable():
         inventory.note("loss()", "it depends on state that no attribute holds")
+    for name in found.of_dataset:
+        inventory.note(name, "loss() changes it, and a checkpoint holds no state of a dataset")
     found.warnings += _hook_warnings(inventory.model)
     return found
 
@@ -109,6 +114,9 @@ class _Calls:
         """Evaluate, restore changed state, and add to ``found``."""
         before = self._inventory.snapshot()
         batch = masked_batch(self._task, self._model, sample)
+        datasets = [
+            values_of(each, (self._task, self._model)) for each in self._inventory.datasets[:1]
+        ]
         try:
             self._change_weights()
             others = self._twice(batch, found)
@@ -119,6 +127,8 @@ class _Calls:
                 found.needs_several = self._refuses_one(sample)
         finally:
             before.put_back()
+        found.of_dataset = [entry.name for each in datasets for entry in each.changes()]
+        found.warnings += _dataset_warnings(found.of_dataset)
 
     @torch.no_grad()
     def _change_weights(self) -> None:
@@ -196,6 +206,16 @@ def _moved_warnings(moved: list[Entry]) -> list[str]:
             f"{_DEPENDS}; rank 0's are evaluated"
         )
     return warnings
+
+
+def _dataset_warnings(changed: list[str]) -> list[str]:
+    if not changed:
+        return []
+    return [
+        f"loss() changes the dataset ({_listed(changed)}): its samples depend on the micro-batches "
+        f"of a rank before them, {_DEPENDS}, and a resumed run is not exact: make a sample a "
+        "function of its index"
+    ]
 
 
 def _differing_warning(differing: list[str], terms: list[str], state: list[str]) -> str:

@@ -25,7 +25,7 @@ def sharing(entries: Mapping[str, Entry]) -> dict[str, str]:
     Two rows of one tensor have no byte in common, so they share no memory.
     """
     numbers = [entry for entry in entries.values() if entry.kind in (OWN, TENSOR, ARRAY)]
-    found = {}
+    found: dict[str, str] = {}
     for places in _overlapping((*_bytes_of(each.value), i) for i, each in enumerate(numbers)):
         first, *others = (numbers[place] for place in sorted(places))
         found |= {other.name: first.name for other in others if other.kind != OWN}
