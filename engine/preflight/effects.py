@@ -202,7 +202,10 @@ def _nonlinear(trial: TrialTask, samples: list[Any]) -> str:
     piece = divided(trial.task, samples[:2], [2])[0]
     trial.begin(piece)
     trial.settle()
-    found = stretched(trial, piece)
+    with randomness.DrawDetector(trial.device) as watch:
+        found = stretched(trial, piece)
+    if watch.drawn:
+        return ""  # Its gradient differs in each call, for any factor.
 
     def worst_above(dtype: torch.dtype) -> Worst | None:
         limit, floor = tolerance(dtype, trial.device)

@@ -75,6 +75,13 @@ class Hooked(Wide):
         return model
 
 
+class NoisyGradient(Wide):
+    """Draws a factor of its gradient, which its value does not show."""
+
+    def rule(self, each: Tensor, out: Tensor, batch: Any) -> Any:
+        return each.sum() + torch.rand(()) * (out - out.detach()).sum()
+
+
 class Reversed(Wide):
     """The reversal of a gradient grows with the calls."""
 

@@ -57,6 +57,7 @@ NONLINEAR: list[tuple[Callable[[], Task], str]] = [
 LINEAR: list[Callable[[], Task]] = [
     partial(tasks.Hooked, lambda each: each * 0.5),
     partial(tasks.Changed, torch.nan_to_num),
+    tasks.NoisyGradient,
     additive_tasks.Encoder,
     additive_tasks.Spectral,
     additive_tasks.LoRA,
