@@ -22,9 +22,14 @@ from lockstep.engine.state.walk import ARRAY, OWN, TENSOR, Entry
 def sharing(entries: Mapping[str, Entry]) -> dict[str, str]:
     """Return the names of values outside of the weights → the first value in the same memory.
 
-    Two rows of one tensor have no byte in common, so they share no memory.
+    Two rows of one tensor have no byte in common, so they share no memory. A tensor with a graph
+    is a result of one call, and no later one writes to it.
     """
-    numbers = [entry for entry in entries.values() if entry.kind in (OWN, TENSOR, ARRAY)]
+    numbers = [
+        entry
+        for entry in entries.values()
+        if entry.kind in (OWN, TENSOR, ARRAY) and getattr(entry.value, "grad_fn", None) is None
+    ]
     found: dict[str, str] = {}
     for places in _overlapping((*_bytes_of(each.value), i) for i, each in enumerate(numbers)):
         first, *others = (numbers[place] for place in sorted(places))

@@ -143,6 +143,18 @@ class Rows(Stateful):
         return float(sum(self.kept)) / 9
 
 
+class KeepsActivation(Stateful):
+    """Keeps what it computed last, with its graph and without."""
+
+    def loss(self, model: nn.Module, batch: Any) -> Any:
+        self.last = super().loss(model, batch)
+        self.shown = self.last.detach()
+        return self.last
+
+    def scale(self, model: Any) -> Any:
+        return 1.0
+
+
 class InAHook(Stateful):
     """A hook of the model counts in its closure."""
 
@@ -185,4 +197,4 @@ class InAProperty(Stateful):
 NAMED = (
     OfProcesses, OfC, OfContext, OfThread, Weak, Elapsed, OwnNumber, Array, Aliased,
 )  # fmt: skip
-SAVED = (InAHook, InAProperty, Cached, Rows)
+SAVED = (InAHook, InAProperty, Cached, Rows, KeepsActivation)
