@@ -36,6 +36,7 @@ from lockstep.engine.runtime.device import to_device, traits_of
 from lockstep.engine.runtime.errors import release
 from lockstep.engine.state.datasets import values_of
 from lockstep.engine.state.inventory import Inventory
+from lockstep.engine.state.places import get_child
 from lockstep.engine.state.values import equal
 from lockstep.engine.state.walk import Entry
 from lockstep.engine.task.interface import Batch
@@ -146,8 +147,7 @@ class _Calls:
         before = self._inventory.snapshot(skip=lambda tensor: id(tensor) in trained)
         first = self._terms(batch)
         changed = before.changes()
-        # What was None at first is made, not moved.
-        moved = [each for each in changed if each.of_module and each.value is not None]
+        moved = [each for each in changed if each.of_module and not _is_made(each)]
         others = [each for each in changed if each not in moved]
         before.put_back_only(moved)
         second = self._terms(batch)
@@ -183,6 +183,13 @@ class _Calls:
         # memory.
         tolerance = torch.finfo(one.dtype).eps * traits_of(self._device).roundings
         return bool(torch.isclose(one, other, rtol=tolerance, atol=0.0, equal_nan=True))
+
+
+def _is_made(entry: Entry) -> bool:
+    """Return whether a buffer was None before, or is a table that has grown: no value moved."""
+    assert entry.owner is not None
+    now = get_child(entry.owner, entry.key)
+    return entry.value is None or getattr(now, "shape", None) != entry.value.shape
 
 
 def _moved_warnings(moved: list[Entry]) -> list[str]:

@@ -387,6 +387,20 @@ class FilledLater(Line):
         return self.Net()
 
 
+class Grown(FilledLater):
+    """Its table grows to the length that a call needs, as that of rotary positions does."""
+
+    class Net(FilledLater.Net):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("table", torch.arange(1.0), persistent=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            if len(self.table) < 2:
+                self.register_buffer("table", torch.arange(2.0), persistent=False)
+            return super().forward(x)
+
+
 class FrozenNorm(Line):
     """Its own train() keeps the statistics."""
 

@@ -42,6 +42,7 @@ from tests.engine.preflight.repeatable_cases import (
     FilledLater,
     FrozenNorm,
     Given,
+    Grown,
     Items,
     Logging,
     NamedAsTheTask,
@@ -161,7 +162,18 @@ def test_state_that_no_attribute_holds_has_a_warning(
 
 @pytest.mark.parametrize(
     "task",
-    [Line, Logging, Caching, Counted, EngineDropout, Tied, FilledLater, FrozenNorm, NamedAsTheTask],
+    [
+        Line,
+        Logging,
+        Caching,
+        Counted,
+        EngineDropout,
+        Tied,
+        FilledLater,
+        Grown,
+        FrozenNorm,
+        NamedAsTheTask,
+    ],
 )
 def test_a_run_that_does_not_depend_on_its_layout_has_no_warning(
     tmp_path: Path, task: type[Task]
