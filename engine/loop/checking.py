@@ -33,6 +33,8 @@ def read_items(inputs: RunInputs, model: Model, splits: Splits) -> Items:
     task, ranks, seed = inputs.task, inputs.ranks, inputs.train.seed
     dataset, size = splits.train, splits.size
     fetched, warnings = fetched_again(dataset, size, task.collate, seed=seed)
+    if warnings:
+        model.inventory.note("dataset", "it draws from a generator that the engine does not seed")
     sample = seeded_sample(dataset, 0, seed=seed)
     masked = masked_batch(task, model.module, sample)
     read = partial(samples_of, dataset, size, task.collate, seed=seed)
@@ -43,8 +45,6 @@ def read_items(inputs: RunInputs, model: Model, splits: Splits) -> Items:
         warnings += require_same_in_workers(
             ranks, dataset, fetched, task.collate, seed=seed, compares=not warnings
         )
-    if warnings:
-        model.inventory.note("dataset", "it draws from a generator that the engine does not seed")
     return Items(splits, sample, masked, fingerprints, read, warnings)
 
 

@@ -171,7 +171,8 @@ def check(
             evaluates=train.eval.every_steps is not None,
             differences=differences,
         )
-        return replace(found, effects=effects)
+        of_ranks = any(ranks.gather(effects.of_ranks))
+        return replace(found, effects=replace(effects, of_ranks=of_ranks))
 
 
 def _within(

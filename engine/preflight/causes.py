@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from lockstep.engine.preflight.chosen_samples import numbers_of
+from lockstep.engine.preflight.chosen_samples import numbers_of, without_labels
 from lockstep.engine.preflight.comparison import Tolerance, compared
 from lockstep.engine.preflight.trial_task import Piece, TrialTask, divided
 from lockstep.engine.runtime.errors import listed
@@ -163,10 +163,11 @@ class _Search:
                     "is a mean over the units of the whole micro-batch, such as its tokens, times "
                     f"its samples: {SUM}"
                 )
-            return (
-                "depends for each sample on the longest of its micro-batch: padding reaches the "
-                "samples, so mask it in the model and in the loss"
-            )
+            if self._have_lengths():
+                return (
+                    "depends for each sample on the longest of its micro-batch: padding reaches "
+                    "the samples, so mask it in the model and in the loss"
+                )
         if self.differs(four, FOUR, term=term):
             return relation.text()
         return self._from_some_number_on(term)
@@ -180,6 +181,12 @@ class _Search:
         pairs = [place for place, (one, two) in enumerate(pairwise(numbers)) if one == two]
         like = [[self.samples[place], self.samples[place + 1]] for place in pairs[:2]]
         return not any(self.differs(pair, term=term) for pair in like or [[first] * 2, [last] * 2])
+
+    def _have_lengths(self) -> bool:
+        """Return whether the most unlike pair differs in more than labels."""
+        pair = (self.samples[0], self.samples[-1])
+        first, last = (without_labels(numbers_of(self.trial.task, each)) for each in pair)
+        return first != last
 
     def _from_some_number_on(self, term: str | None) -> str:
         mixed = self.samples[::2] + self.samples[1::2]

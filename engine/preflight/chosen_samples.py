@@ -43,6 +43,7 @@ CHOSEN_MAX: Final = 32
 """Limit for a run whose micro-batch is larger than ``CHOSEN``: a loss may drop its largest terms
 from 20 samples on, for example."""
 _WEIGHT: Final = "weight "
+_VALUE: Final = " value"
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,12 @@ def numbers_of(task: Task, sample: Any) -> dict[str, float]:
     return numbers | dict(_numbers(batch, ""))
 
 
+def without_labels(numbers: dict[str, float]) -> dict[str, float]:
+    """Return the numbers of a sample without those of single values: labels, indices."""
+    single = {name.removesuffix(_VALUE) for name in numbers if name.endswith(_VALUE)}
+    return {name: each for name, each in numbers.items() if name.rpartition(" ")[0] not in single}
+
+
 def _numbers(batch: Batch, place: str) -> Iterator[tuple[str, float]]:
     """Yield numbers of each tensor of a batch of one sample, with their place."""
     if isinstance(batch, Tensor):
@@ -109,7 +116,7 @@ def _numbers(batch: Batch, place: str) -> Iterator[tuple[str, float]]:
         if not (batch.is_floating_point() or batch.is_complex()):
             yield f"{place} negative", float((batch < 0).sum())
             if batch.numel() == 1:
-                yield f"{place} value", float(batch)
+                yield f"{place}{_VALUE}", float(batch)
         return
     if isinstance(batch, Mapping | list | tuple):
         entries = batch.items() if isinstance(batch, Mapping) else enumerate(batch)

@@ -3,6 +3,7 @@
 * State that calls change and read (``engine.preflight.fast_forward``).
 * Draws of random numbers, by any of the samples.
 * State that differs between ranks from the start, and is read.
+* The rank and the number of ranks, which code of other programs reads to divide its loss.
 * A gradient that is no multiple of the loss's factor. The engine multiplies the loss by the number
   of ranks over the units of the batch, so a backward hook that clips gives other gradients on
   another number of ranks.
@@ -22,6 +23,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from lockstep.engine.preflight.comparison import STRETCH, Worst, stretched, tolerance
@@ -35,6 +37,7 @@ from lockstep.engine.preflight.fast_forward import (
 from lockstep.engine.preflight.trial_task import TrialTask, divided
 from lockstep.engine.runtime import randomness
 from lockstep.engine.runtime.errors import listed, release
+from lockstep.engine.runtime.single_rank import as_single_rank
 from lockstep.engine.state.between_ranks import RankDifference
 from lockstep.engine.task.interface import Task
 
@@ -53,6 +56,8 @@ class CallEffects:
     """Warning about a gradient that is no multiple of the loss's factor."""
     differing: tuple[str, ...] = ()
     """State that is read and differs between ranks from the start, with its values."""
+    of_ranks: bool = False
+    """True if the loss or the evaluation of this rank is another one on a single rank."""
 
     def warnings(self, known: Sequence[str]) -> list[str]:
         """Return the warnings, about state only if no known warning names it."""
@@ -63,6 +68,13 @@ class CallEffects:
                 f"({listed(list(self.differing))}): ranks train on different objectives: build "
                 "the task and the model equally on all ranks; prepare() runs on the first rank of "
                 "a node alone"
+            )
+        if self.of_ranks:
+            found.append(
+                "loss() or evaluate() computes something else on a single rank: it reads the rank "
+                "or the number of ranks, or communicates (torch.distributed, RANK, WORLD_SIZE), so "
+                "the run depends on the ranks: leave that to the engine, which divides by the "
+                "units of the whole batch and adds up evaluations"
             )
         return [*found, *warnings_of(self.read, known)]
 
@@ -115,6 +127,8 @@ def effects_of(
         found(partial(_differing, differences, samples, seed, evaluates), (), None)
         if differences
         else (),
+        dist.is_initialized()
+        and found(lambda trial: _of_ranks(trial, samples, seed, evaluates=evaluates), False),
     )
 
 
@@ -162,12 +176,36 @@ def _differing(
     return tuple(found)
 
 
+def _of_ranks(trial: TrialTask, samples: list[Any], seed: int, *, evaluates: bool) -> bool:
+    """Return whether some call of this rank computes something else as a single rank."""
+    trial.begin(divided(trial.task, samples[:2], [2])[0])
+    now = trial.held()
+    for call in calls_of(trial, samples[:2], seed, evaluates=evaluates):
+        expected = call.call()
+        now.put_back()
+        if not call.same(call.call(), expected):
+            continue  # It is no function of its state, and has a warning of its own.
+        now.put_back()
+        with as_single_rank():
+            try:
+                same = call.same(call.call(), expected)
+            except Exception:  # noqa: BLE001 - it communicates
+                same = False
+        now.put_back()
+        if not same:
+            return True
+    return False
+
+
 def _nonlinear(trial: TrialTask, samples: list[Any]) -> str:
     """Return a warning if the gradient of two samples is no multiple of the loss's factor."""
     piece = divided(trial.task, samples[:2], [2])[0]
     trial.begin(piece)
     trial.settle()
-    found = stretched(trial, piece)
+    with randomness.DrawDetector(trial.device) as watch:
+        found = stretched(trial, piece)
+    if watch.drawn:
+        return ""  # Its gradient differs in each call, for any factor.
 
     def worst_above(dtype: torch.dtype) -> Worst | None:
         limit, floor = tolerance(dtype, trial.device)

@@ -22,7 +22,7 @@ from torch.utils.data._utils import worker
 from lockstep.engine.data.fetching import seeded_sample
 from lockstep.engine.runtime import randomness
 from lockstep.engine.runtime.errors import listed
-from lockstep.engine.state.inventory import generators_of
+from lockstep.engine.state.datasets import generators_of
 from lockstep.engine.state.values import equal
 from lockstep.engine.task.interface import Batch
 

@@ -5,7 +5,7 @@ They run before the first step:
 * The loss of one batch is computed twice under the same seeds and tensors. If the two differ, the
   loss depends on the calls before: it counts them, or draws from a generator of its own.
 * Parameters and buffers that a call changes move once per micro-batch: a teacher, a codebook, a
-  running mean.
+  running mean. So does what it changes in the dataset: a level of difficulty, targets.
 * A hook on a parameter gets the gradient of a micro-batch, not of the batch.
 
 None of it is refused, because such a run can be repeated on its own layout in most cases. Each
@@ -34,7 +34,9 @@ from lockstep.engine.model.precision import Precision
 from lockstep.engine.runtime import randomness
 from lockstep.engine.runtime.device import to_device, traits_of
 from lockstep.engine.runtime.errors import release
+from lockstep.engine.state.datasets import values_of
 from lockstep.engine.state.inventory import Inventory
+from lockstep.engine.state.places import get_child
 from lockstep.engine.state.values import equal
 from lockstep.engine.state.walk import Entry
 from lockstep.engine.task.interface import Batch
@@ -52,6 +54,8 @@ class RepeatabilityResult:
     warnings: list[str] = field(default_factory=list)
     moved: list[str] = field(default_factory=list)
     """Names of parameters that a call of the loss changes."""
+    of_dataset: list[str] = field(default_factory=list)
+    """Names of values of the dataset that a call of the loss changes."""
     unseen: bool = False
     """True if the loss depends on state that the inventory does not find."""
     needs_several: bool = False
@@ -91,6 +95,8 @@ def check_loss(
                 found = RepeatabilityResult()
     if found.unseen and not inventory.has_unsavable():
         inventory.note("loss()", "it depends on state that no attribute holds")
+    for name in found.of_dataset:
+        inventory.note(name, "loss() changes it, and a checkpoint holds no state of a dataset")
     found.warnings += _hook_warnings(inventory.model)
     return found
 
@@ -109,6 +115,9 @@ class _Calls:
         """Evaluate, restore changed state, and add to ``found``."""
         before = self._inventory.snapshot()
         batch = masked_batch(self._task, self._model, sample)
+        datasets = [
+            values_of(each, (self._task, self._model)) for each in self._inventory.datasets[:1]
+        ]
         try:
             self._change_weights()
             others = self._twice(batch, found)
@@ -119,6 +128,8 @@ class _Calls:
                 found.needs_several = self._refuses_one(sample)
         finally:
             before.put_back()
+        found.of_dataset = [entry.name for each in datasets for entry in each.changes()]
+        found.warnings += _dataset_warnings(found.of_dataset)
 
     @torch.no_grad()
     def _change_weights(self) -> None:
@@ -136,8 +147,7 @@ class _Calls:
         before = self._inventory.snapshot(skip=lambda tensor: id(tensor) in trained)
         first = self._terms(batch)
         changed = before.changes()
-        # What was None at first is made, not moved.
-        moved = [each for each in changed if each.of_module and each.value is not None]
+        moved = [each for each in changed if each.of_module and not _is_made(each)]
         others = [each for each in changed if each not in moved]
         before.put_back_only(moved)
         second = self._terms(batch)
@@ -175,6 +185,13 @@ class _Calls:
         return bool(torch.isclose(one, other, rtol=tolerance, atol=0.0, equal_nan=True))
 
 
+def _is_made(entry: Entry) -> bool:
+    """Return whether a buffer was None before, or is a table that has grown: no value moved."""
+    assert entry.owner is not None
+    now = get_child(entry.owner, entry.key)
+    return entry.value is None or getattr(now, "shape", None) != entry.value.shape
+
+
 def _moved_warnings(moved: list[Entry]) -> list[str]:
     parameters = [each.name for each in moved if isinstance(each.value, nn.Parameter)]
     buffers = [
@@ -196,6 +213,16 @@ def _moved_warnings(moved: list[Entry]) -> list[str]:
             f"{_DEPENDS}; rank 0's are evaluated"
         )
     return warnings
+
+
+def _dataset_warnings(changed: list[str]) -> list[str]:
+    if not changed:
+        return []
+    return [
+        f"loss() changes the dataset ({_listed(changed)}): its samples depend on the micro-batches "
+        f"of a rank before them, {_DEPENDS}, and a resumed run is not exact: make a sample a "
+        "function of its index"
+    ]
 
 
 def _differing_warning(differing: list[str], terms: list[str], state: list[str]) -> str:

@@ -48,7 +48,6 @@ from lockstep.engine.state.values import bytes_of, mark
 from lockstep.engine.state.walk import (
     ATTRIBUTES,
     CONTAINERS,
-    GENERATOR,
     NAMESPACE,
     OUT,
     OWN,
@@ -74,7 +73,7 @@ class Inventory:
     code : Path, optional
         Folder of the job's code.
     datasets : iterable
-        The run's datasets, which are left out.
+        The run's datasets, which are left out; that of the training first.
     """
 
     def __init__(
@@ -92,7 +91,7 @@ class Inventory:
             )
         self.model, self.task = model, task
         self._code = UserCode(code, [task, *model.modules()])
-        self._datasets = [each for each in datasets if each is not None and each is not task]
+        self.datasets = [each for each in datasets if each is not None and each is not task]
         self._unseen, self._noted = Reasons(), Reasons()
         self._named: set[str] = set()
         self._stand_ins: dict[str, Tensor] = {}
@@ -119,7 +118,7 @@ class Inventory:
             self._code,
             own=_in_state_dict(self.model)
             | {id(each): name for name, each in self._stand_ins.items()},
-            left_out=self._datasets,
+            left_out=self.datasets,
             not_state=frozenset(self.task.not_state),
             contents=None if at is None else at.contents(),
         )
@@ -342,13 +341,6 @@ class Inventory:
             for name, before in constants.items()
             if name in self._built and self._built[name] != before
         }
-
-
-def generators_of(dataset: object) -> Snapshot:
-    """Return the states of the random generators that a dataset holds."""
-    walk = Walk(UserCode(None, [dataset]), datasets=True)
-    walk.root("dataset", dataset)
-    return Snapshot(entry for entry in walk.entries.values() if entry.kind == GENERATOR)
 
 
 def made_at_first_call(document: Mapping[str, Any] | None) -> frozenset[str]:

@@ -8,11 +8,11 @@ Not here: one object under two names, which is a reference (``engine.state.walk`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from torch import Tensor
+from numpy.lib.array_utils import byte_bounds
 
 from lockstep.engine.state.reasons import Reasons
 from lockstep.engine.state.values import local
@@ -20,15 +20,20 @@ from lockstep.engine.state.walk import ARRAY, OWN, TENSOR, Entry
 
 
 def sharing(entries: Mapping[str, Entry]) -> dict[str, str]:
-    """Return the names of values outside of the weights → the first value in the same memory."""
-    first: dict[int, str] = {}
-    found = {}
-    for name, entry in entries.items():
-        if entry.kind not in (OWN, TENSOR, ARRAY) or not (memory := _memory_of(entry.value)):
-            continue
-        other = first.setdefault(memory, name)
-        if other != name and entry.kind != OWN:
-            found[name] = other
+    """Return the names of values outside of the weights → the first value in the same memory.
+
+    Two rows of one tensor have no byte in common, so they share no memory. A tensor with a graph
+    is a result of one call, and no later one writes to it.
+    """
+    numbers = [
+        entry
+        for entry in entries.values()
+        if entry.kind in (OWN, TENSOR, ARRAY) and getattr(entry.value, "grad_fn", None) is None
+    ]
+    found: dict[str, str] = {}
+    for places in _overlapping((*_bytes_of(each.value), i) for i, each in enumerate(numbers)):
+        first, *others = (numbers[place] for place in sorted(places))
+        found |= {other.name: first.name for other in others if other.kind != OWN}
     return found
 
 
@@ -42,14 +47,31 @@ def sharing_changed(before: Mapping[str, str], now: Mapping[str, str]) -> Reason
     }
 
 
-def _memory_of(value: Any) -> int:
-    """Return the address of a value's memory; 0 if it has none."""
-    if isinstance(value, Tensor):
-        try:
-            return local(value).untyped_storage().data_ptr()
-        except (RuntimeError, NotImplementedError):  # Sparse, or without values.
-            return 0
-    while isinstance(value.base, np.ndarray):
-        value = value.base
-    address: int = value.__array_interface__["data"][0] if value.size else 0
-    return address
+def _overlapping(parts: Iterable[tuple[int, int, int]]) -> Iterator[list[int]]:
+    """Yield the places of the parts that overlap, each with its bytes and its place."""
+    places: list[int] = []
+    end = 0
+    for first, last, place in sorted(parts):
+        if last <= first:  # No memory.
+            continue
+        if first >= end and places:
+            yield places
+            places = []
+        places.append(place)
+        end = max(end, last)
+    if places:
+        yield places
+
+
+def _bytes_of(value: Any) -> tuple[int, int]:
+    """Return the address of a value's first byte, and the one after its last; 0 for none."""
+    if isinstance(value, np.ndarray):
+        return byte_bounds(value) if value.size else (0, 0)
+    try:
+        tensor = local(value)
+        first = tensor.data_ptr()
+        steps = zip(tensor.shape, tensor.stride(), strict=True)
+    except (RuntimeError, NotImplementedError):  # Sparse, or without values.
+        return 0, 0
+    reach = sum((size - 1) * step for size, step in steps)
+    return first, first + (reach + 1) * tensor.element_size()

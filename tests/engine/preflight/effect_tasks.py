@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from lockstep.engine.loop.trainer import Trainer
 from lockstep.engine.runtime.ranks import Ranks
 from tests.engine.cases import planned
-from tests.engine.preflight.coupled_tasks import Wide
+from tests.engine.preflight.coupled_tasks import Wide, losses
 from tests.engine.preflight.loss_tasks import CLASSES
 from tests.engine.spool import events
 from tests.engine.start_cases import OPTIONS
@@ -70,6 +73,13 @@ class Hooked(Wide):
             lambda _, given, __: tuple(self.gradient(each) for each in given)
         )
         return model
+
+
+class NoisyGradient(Wide):
+    """Draws a factor of its gradient, which its value does not show."""
+
+    def rule(self, each: Tensor, out: Tensor, batch: Any) -> Any:
+        return each.sum() + torch.rand(()) * (out - out.detach()).sum()
 
 
 class Reversed(Wide):
@@ -211,9 +221,37 @@ class OfARank(Wide):
         return each.sum() * found[self.reads]
 
 
-def warnings_by_rank(ranks: Ranks, kind: Any, folder: Path) -> list[str]:
+class InAWorld(Wide):
+    """Reads the rank or the number of ranks, or communicates, as code of other programs does."""
+
+    def __init__(self, kind: str):
+        self.kind, self.log = kind, ""
+
+    def rule(self, each: Tensor, out: Tensor, batch: Any) -> Any:
+        return each.sum() * self.factor() if self.kind != "evaluate" else each.sum()
+
+    def evaluate(self, model: nn.Module, batch: Any) -> Any:
+        factor = self.factor() if self.kind == "evaluate" else 1.0
+        return {"sum": (losses(model, batch).sum() * factor, 1.0)}
+
+    def factor(self) -> float:
+        if self.kind == "environment":
+            return 1.0 + int(os.environ.get("LOCAL_RANK", "0"))
+        if not dist.is_initialized():
+            return 1.0
+        found = torch.ones(1) * dist.get_rank()
+        if self.kind == "log":
+            self.log = f"rank {dist.get_rank()}"
+            return 1.0
+        if self.kind != "rank":
+            dist.all_reduce(found)
+        return 1.0 + float(found)
+
+
+def warnings_by_rank(ranks: Ranks, kind: Any, folder: Path, words: str) -> list[str]:
     folder.mkdir(parents=True, exist_ok=True)
-    task = kind() if kind is OnTheFirstRank else OfARank(ranks.rank, kind)
-    plan, spec = planned({**OPTIONS, "steps": 1}, ranks.world_size)
-    Trainer(spec, plan, task, ranks, folder).run()
-    return [e["message"] for e in events(folder, "warning") if "from the start" in e["message"]]
+    task = OfARank(ranks.rank, kind) if isinstance(kind, str) else kind()
+    plan, spec = planned({**OPTIONS, "steps": 1, "eval": {"every_steps": 1}}, ranks.world_size)
+    with mock.patch.dict(os.environ, LOCAL_RANK=str(ranks.rank)):
+        Trainer(spec, plan, task, ranks, folder).run()
+    return [e["message"] for e in events(folder, "warning") if words in e["message"]]

@@ -274,7 +274,48 @@ class ClampedAfterwards(Line):
         parameter.grad.clamp_(-0.1, 0.1)
 
 
+class Levelled(Items):
+    """Items with a level of difficulty, and with targets of their own."""
+
+    def __init__(self, task: Task) -> None:
+        self.task, self.level, self.targets = task, 0, torch.zeros(12)
+
+    def noise(self, index: int) -> float:
+        return self.level / 1000 + float(self.targets[index])
+
+
+class Curriculum(Line):
+    """Raises the level of its dataset."""
+
+    def __init__(self) -> None:
+        self.items, self.calls = Levelled(self), 0
+
+    def dataset(self, split: str) -> Dataset[Any]:
+        return Subset(self.items, range(12))
+
+    def loss(self, model: nn.Module, batch: Any) -> Any:
+        self.change()
+        return super().loss(model, batch)
+
+    def change(self) -> None:
+        self.items.level += 1
+
+
+class Refined(Curriculum):
+    """Changes targets of its dataset."""
+
+    def change(self) -> None:
+        self.items.targets[:3] += 0.1
+
+
 # --- no such state
+
+
+class Counted(Curriculum):
+    """Its dataset refers to the task, which counts."""
+
+    def change(self) -> None:
+        self.calls += 1
 
 
 class Logging(Line):
@@ -344,6 +385,20 @@ class FilledLater(Line):
 
     def model(self) -> nn.Module:
         return self.Net()
+
+
+class Grown(FilledLater):
+    """Its table grows to the length that a call needs, as that of rotary positions does."""
+
+    class Net(FilledLater.Net):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("table", torch.arange(1.0), persistent=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            if len(self.table) < 2:
+                self.register_buffer("table", torch.arange(2.0), persistent=False)
+            return super().forward(x)
 
 
 class FrozenNorm(Line):

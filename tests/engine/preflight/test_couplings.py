@@ -42,6 +42,7 @@ COUPLED: list[tuple[Callable[[], Task], str]] = [
     (tasks.Maximum, OTHERS),
     (tasks.DetachedMaximum, OTHERS),
     (tasks.Standardised, OTHERS),
+    (tasks.Numbered, OTHERS),
     (tasks.Mixup, OTHERS),
     (tasks.NoiseByRow, OTHERS),
     (tasks.VarianceOfBatch, OTHERS),

@@ -57,6 +57,7 @@ NONLINEAR: list[tuple[Callable[[], Task], str]] = [
 LINEAR: list[Callable[[], Task]] = [
     partial(tasks.Hooked, lambda each: each * 0.5),
     partial(tasks.Changed, torch.nan_to_num),
+    tasks.NoisyGradient,
     additive_tasks.Encoder,
     additive_tasks.Spectral,
     additive_tasks.LoRA,
@@ -94,9 +95,19 @@ def test_draws_of_some_samples_are_found(draws: bool) -> None:
 def test_read_state_that_differs_between_ranks_is_named(
     pool: Pool, tmp_path: Path, kind: Any, named: str
 ) -> None:
-    warnings = pool.run(tasks.warnings_by_rank, kind, tmp_path, world_size=2)[0]
+    words = "from the start"
+    warnings = pool.run(tasks.warnings_by_rank, kind, tmp_path, words, world_size=2)[0]
     assert len(warnings) == bool(named)
     assert named in "".join(warnings)
+
+
+@pytest.mark.parametrize("kind", ["rank", "environment", "reduce", "evaluate", "log"])
+def test_a_task_that_computes_something_else_on_one_rank_is_reported(
+    pool: Pool, tmp_path: Path, kind: str
+) -> None:
+    task, words = partial(tasks.InAWorld, kind), "something else on a single rank"
+    warnings = pool.run(tasks.warnings_by_rank, task, tmp_path, words, world_size=4)[0]
+    assert len(warnings) == (kind != "log")
 
 
 def test_a_resumed_run_repeats_its_warnings(tmp_path: Path) -> None:

@@ -32,20 +32,24 @@ from tests.engine.preflight.repeatable_cases import (
     Clamped,
     ClampedAfterwards,
     CoinToss,
+    Counted,
     Counting,
     CountingInTheModel,
     CountingOneTerm,
     CountingOutside,
+    Curriculum,
     EngineDropout,
     FilledLater,
     FrozenNorm,
     Given,
+    Grown,
     Items,
     Logging,
     NamedAsTheTask,
     NormedImages,
     NumpyGenerator,
     OwnNoise,
+    Refined,
     ReseededPerItem,
     RunningMean,
     SeededByTheEngine,
@@ -63,7 +67,7 @@ from tests.engine.preflight.repeatable_cases import (
     warnings_on,
 )
 from tests.engine.spool import events
-from tests.engine.start_cases import OPTIONS, Line
+from tests.engine.start_cases import OPTIONS, Line, train
 from tests.harness.ranks import Pool
 
 LAYOUT = "so the run depends on micro_size and on the ranks"
@@ -122,6 +126,8 @@ def test_a_dataset_whose_items_depend_on_their_index_has_none(
             "loss() changes buffers (0.parametrizations.weight.0._u, "
             "0.parametrizations.weight.0._v)",
         ),
+        (Curriculum, "loss() changes the dataset (dataset.dataset.level)"),
+        (Refined, "loss() changes the dataset (dataset.dataset.targets)"),
         (Clamped, "parameters have gradient hooks (weight)"),
         (ClampedAfterwards, "parameters have gradient hooks (bias)"),
     ],
@@ -138,6 +144,12 @@ def test_state_outside_of_the_engine_is_named(
     assert "the run depends on micro_size and on the ranks" in warning
 
 
+def test_a_run_whose_loss_changes_the_dataset_is_not_exact(tmp_path: Path) -> None:
+    trainer = train(Curriculum(), tmp_path)
+    unsaved = trainer._parts.model.inventory.stored(Ranks())["unsaved"]
+    assert list(unsaved) == ["dataset.dataset.level"]
+
+
 def test_state_that_no_attribute_holds_has_a_warning(
     tmp_path: Path,
 ) -> None:
@@ -150,7 +162,18 @@ def test_state_that_no_attribute_holds_has_a_warning(
 
 @pytest.mark.parametrize(
     "task",
-    [Line, Logging, Caching, EngineDropout, Tied, FilledLater, FrozenNorm, NamedAsTheTask],
+    [
+        Line,
+        Logging,
+        Caching,
+        Counted,
+        EngineDropout,
+        Tied,
+        FilledLater,
+        Grown,
+        FrozenNorm,
+        NamedAsTheTask,
+    ],
 )
 def test_a_run_that_does_not_depend_on_its_layout_has_no_warning(
     tmp_path: Path, task: type[Task]

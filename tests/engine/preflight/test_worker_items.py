@@ -17,6 +17,7 @@ from torch.utils.data import Dataset, Subset
 
 from lockstep.engine.preflight.worker_items import handles
 from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.ranks import Ranks
 from tests.engine.spool import events, records
 from tests.engine.start_cases import Line, train
 
@@ -132,7 +133,8 @@ def test_items_that_differ_in_a_worker_are_refused_with_the_cause(
 
 def test_a_connection_is_reported_although_nothing_differs(tmp_path: Path) -> None:
     with closing(Connected(tmp_path / "rows")) as rows:
-        train(Reads(Subset(rows, range(SIZE))), tmp_path, **WORKERS)
+        trainer = train(Reads(Subset(rows, range(SIZE))), tmp_path, **WORKERS)
+    assert trainer._parts.model.inventory.stored(Ranks())["unsaved"] == {}
     (warning,) = [each["message"] for each in events(tmp_path, "warning")]
     assert warning.startswith(
         "loader workers: the dataset holds dataset.dataset.connections['rows'] (a database "

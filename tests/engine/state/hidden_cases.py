@@ -9,6 +9,7 @@ import multiprocessing
 import threading
 import weakref
 from array import array
+from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -131,6 +132,29 @@ class Aliased(Hidden):
         return float(self.other)
 
 
+class Rows(Stateful):
+    """Keeps rows of one tensor, as a buffer of samples does. They share no number."""
+
+    def __init__(self) -> None:
+        self.kept: Any = deque([torch.zeros(1)], maxlen=3)
+
+    def scale(self, model: Any) -> Any:
+        self.kept.extend(torch.arange(2.0)[:, None] + 0.5 * self.kept[0])
+        return float(sum(self.kept)) / 9
+
+
+class KeepsActivation(Stateful):
+    """Keeps what it computed last, with its graph and without."""
+
+    def loss(self, model: nn.Module, batch: Any) -> Any:
+        self.last = super().loss(model, batch)
+        self.shown = self.last.detach()
+        return self.last
+
+    def scale(self, model: Any) -> Any:
+        return 1.0
+
+
 class InAHook(Stateful):
     """A hook of the model counts in its closure."""
 
@@ -173,4 +197,4 @@ class InAProperty(Stateful):
 NAMED = (
     OfProcesses, OfC, OfContext, OfThread, Weak, Elapsed, OwnNumber, Array, Aliased,
 )  # fmt: skip
-SAVED = (InAHook, InAProperty, Cached)
+SAVED = (InAHook, InAProperty, Cached, Rows, KeepsActivation)
