@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from lockstep.api.jobs.views import node_state
 from lockstep.domain.life.quarantine import to_quarantine
 from lockstep.domain.life.timings import Timings
@@ -177,8 +179,11 @@ def test_a_launcher_that_died_without_agent_is_detected_by_the_next(
     assert not alive(child)
 
 
+@pytest.mark.parametrize(
+    ("begun", "why"), [(True, "ended while it prepared"), (False, "a backup from before")]
+)
 def test_an_attempt_in_preparation_at_the_agents_death_is_requeued_uncharged(
-    mortal: Node,
+    mortal: Node, begun: bool, why: str
 ) -> None:
     node = mortal
     node.kill()
@@ -189,8 +194,12 @@ def test_an_attempt_in_preparation_at_the_agents_death_is_requeued_uncharged(
         assert attempts.claim(
             session, assignment_id, node.name, lease_seconds=60, rendezvous_port=1
         )
+    if begun:
+        (node.dir / assignment_id).mkdir()
     node.start()
-    assert node.wait(job_id, "queued").outcome["reason"] == "shutdown"
+    outcome = node.wait(job_id, "queued").outcome
+    assert outcome["reason"] == "shutdown"
+    assert why in outcome["message"]
     node.place(job_id)
     node.wait(job_id, "succeeded")
 

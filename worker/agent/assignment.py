@@ -39,9 +39,7 @@ from lockstep.system.processes import ProcessSnapshot
 from lockstep.worker.agent.addresses import Reservation
 from lockstep.worker.agent.context import AttemptContext
 from lockstep.worker.agent.ending import Ending
-from lockstep.worker.agent.outcomes import (
-    of_a_dead_launcher,
-)
+from lockstep.worker.agent.outcomes import of_a_dead_launcher, unstarted
 from lockstep.worker.agent.peers import Peers, unreachable
 from lockstep.worker.agent.starting import LauncherStart
 from lockstep.worker.devices.device_memory import MemoryReclaim
@@ -442,8 +440,5 @@ class Attempt:
             started = started_in(self.folder.path, ProcessSnapshot.take())
             self._tree.launcher = started[0].key if started else None
             if not started and not self.folder.was_launched() and self.leased:
-                message = (
-                    "the node's agent ended while it prepared the attempt; no rank had started"
-                )
-                self.phase = self._conclude(Outcome.of(Reason.SHUTDOWN, message))
+                self.phase = self._conclude(unstarted(self.folder))
         self._ending.recognise()

@@ -55,6 +55,17 @@ def unprepared(
     return Outcome.of(Reason.VERSION, message)
 
 
+def unstarted(folder: Folder) -> Outcome:
+    """Return the outcome of a claim of an earlier agent that has no launcher."""
+    message = "the node's agent ended while it prepared the attempt; no rank had started"
+    if not folder.exists():
+        message = (
+            "its node has nothing of this attempt: the agent ended before it prepared it, or a "
+            "backup from before the attempt's end was restored"
+        )
+    return Outcome.of(Reason.SHUTDOWN, message)
+
+
 def of_a_dead_launcher(folder: Folder, status: int | None) -> Outcome:
     """Return the outcome of a launcher that ended without a result.
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,9 +14,12 @@ from lockstep.domain.errors import LockstepError
 from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.rights import EVERY
 from lockstep.storage.attempts import kept_files
+from lockstep.storage.attempts.kept_files import KeptFile, KeptSet
 from lockstep.storage.db.database import Database
+from lockstep.storage.db.tables import AssignmentRow
 from lockstep.storage.jobs import removal, stopping
 from lockstep.storage.objects.blobs import BlobStore
+from lockstep.worker.upload.kept import indexes
 from tests.storage import scenes
 from tests.worker.kept.job import Job
 
@@ -146,6 +151,26 @@ def test_rows_of_an_old_backup_are_restored_from_the_store(job: Job) -> None:
     job.end()
     job.begin()
     assert (job.work / "b").read_text() == "3"
+
+
+def test_rows_of_another_node_are_restored_whichever_is_first(job: Job) -> None:
+    """Node rank 0 starts the next attempt before node rank 1, whose rows the backup lacks."""
+    job.write("a", "0")
+    job.round(last=True)
+    folder = indexes.folder_of(job.job_id, 1, "another")
+    job.blobs.write(f"{folder}/contents", b"1")
+    digest = hashlib.sha256(b"1").hexdigest()
+    file = KeptFile("a", digest, 1, 0.0, False, 1, f"{folder}/contents")
+    indexes.write(job.blobs, folder, 1, KeptSet(1, {"a": file}, 0, 0, None))
+    job.end()
+    job.begin()
+    assert (job.work / "a").read_text() == "0"
+    job.claim = replace(job.claim, node_rank=1)
+    with job.database.jobs() as session:
+        session.get_one(AssignmentRow, job.claim.assignment_id).node_rank = 1
+    (job.folder.path / "kept.json").unlink()
+    job.bring()
+    assert (job.work / "a").read_text() == "1"
 
 
 def test_an_attempt_needs_a_store_that_has_its_files(job: Job) -> None:

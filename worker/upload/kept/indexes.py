@@ -44,21 +44,16 @@ def write(blobs: BlobStore, folder: str, node_rank: int, kept: KeptSet) -> None:
         log.warning("writing the index of kept files failed", folder=folder, error=repr(error))
 
 
-def newer(
-    blobs: BlobStore, stored: Collection[str], node_rank: int, kept: KeptSet
-) -> KeptIndex | None:
-    """Return the newest index of a node rank, if it is newer than the rows.
+def read(blobs: BlobStore, stored: Collection[str]) -> list[KeptIndex]:
+    """Return the indexes of all node ranks. ``stored`` are the keys of the job's contents."""
+    found = [_read(blobs, key) for key in stored if key.endswith(f"/{NAME}")]
+    return [index for index in found if index is not None]
 
-    ``stored`` are the keys of the job's contents.
-    """
-    found = [
-        index
-        for key in stored
-        if key.endswith(f"/{NAME}")
-        and (index := _read(blobs, key)) is not None
-        and index.node_rank == node_rank
-    ]
-    newest = max(found, key=lambda index: index.revision, default=None)
+
+def newer(found: Collection[KeptIndex], node_rank: int, kept: KeptSet) -> KeptIndex | None:
+    """Return the newest index of a node rank, if it is newer than the rows."""
+    own = [index for index in found if index.node_rank == node_rank]
+    newest = max(own, key=lambda index: index.revision, default=None)
     return None if newest is None or newest.revision <= kept.revision else newest
 
 

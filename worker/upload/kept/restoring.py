@@ -11,7 +11,7 @@ import errno
 import hashlib
 import os
 import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -28,6 +28,7 @@ from lockstep.storage.objects.blobs import FILES, BlobStore
 from lockstep.system.entries import entry_of
 from lockstep.worker.folders import Folder
 from lockstep.worker.upload.kept import indexes, scanning
+from lockstep.worker.upload.kept.indexes import KeptIndex
 from lockstep.worker.upload.kept.scanning import readable
 
 log = structlog.get_logger(__name__)
@@ -63,12 +64,13 @@ def bring(
     kept = None
     if claim.attempt_number > 1:
         stored = blobs.find(f"{FILES}/{claim.job_id}")
-        kept = _agreed(claim, stored, database, blobs)
+        found = indexes.read(blobs, stored)
+        kept = _agreed(claim, stored, found, database, blobs)
         if spec.outputs.restore and kept.files:
             brought = _fetch_all(folder, spec, kept, blobs)
             _report(claim, kept, brought.missing, database)
             sent = brought.files
-        _tidy(claim, stored, database, blobs)
+        _tidy(claim, stored, found, database, blobs)
     if spec.continues is not None and spec.outputs.restore and not (kept and kept.revision):
         _inherit(folder, claim, spec, database, blobs)
     folder.write_kept_memory(KeptMemory(code=code, sent=sent))
@@ -97,11 +99,17 @@ def _inherit(
         _say(claim, f"Job {spec.continues} {why}, so the script begins without them.", {}, database)
 
 
-def _agreed(claim: Claim, stored: Collection[str], database: Database, blobs: BlobStore) -> KeptSet:
+def _agreed(
+    claim: Claim,
+    stored: Collection[str],
+    found: Collection[KeptIndex],
+    database: Database,
+    blobs: BlobStore,
+) -> KeptSet:
     """Return the rows, after they agree with a newer index in the store."""
     with database.read_jobs() as session:
         kept = kept_files.read(session, claim.job_id, claim.node_rank)
-    index = indexes.newer(blobs, stored, claim.node_rank, kept)
+    index = indexes.newer(found, claim.node_rank, kept)
     if index is not None:
         put = {file.path: file for file in index.files}
         gone = [path for path in kept.files if path not in put]
@@ -205,12 +213,23 @@ def _say(claim: Claim, message: str, data: dict[str, Any], database: Database) -
         )
 
 
-def _tidy(claim: Claim, stored: Sequence[str], database: Database, blobs: BlobStore) -> None:
-    """Delete contents of ended attempts that no row names: those nodes died before their commit."""
+def _tidy(
+    claim: Claim,
+    stored: Collection[str],
+    found: Collection[KeptIndex],
+    database: Database,
+    blobs: BlobStore,
+) -> None:
+    """Delete contents of ended attempts that no row names: those nodes died before their commit.
+
+    A row that a restore of the database lost comes back from an index, on its own node.
+    """
     if claim.node_rank > 0:
         return
     with database.read_jobs() as session:
         named = {each.file.location for each in kept_files.of_job(session, claim.job_id)}
+    others = (index.files for index in found if index.node_rank != claim.node_rank)
+    named.update(file.location for files in others for file in files)
     # The other nodes may not have read the indexes of the attempt before.
     former = [
         key
