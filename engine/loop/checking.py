@@ -20,6 +20,7 @@ from lockstep.engine.preflight import additivity_check
 from lockstep.engine.preflight.items import fetched_again
 from lockstep.engine.preflight.repeatability import check_loss
 from lockstep.engine.preflight.worker_items import require_same_in_workers
+from lockstep.engine.runtime.errors import BadSpecError, listed
 
 
 def read_items(inputs: RunInputs, model: Model, splits: Splits) -> Items:
@@ -70,6 +71,12 @@ def check(inputs: RunInputs, model: Model, items: Items, *, resumes: bool) -> Fo
         seed=train.seed,
         device=next(model.module.parameters()).device,
     )
+    if repeats.trained and not resumes:
+        raise BadSpecError(
+            f"loss() changes parameters that are trained ({listed(repeats.trained)}), which only "
+            "the engine's optimizer may update: set their first values in model(), without a batch "
+            "(nn.Embedding with max_norm changes them, too)"
+        )
     splits = items.splits
     additivity = additivity_check.check(
         inputs.task,

@@ -54,6 +54,8 @@ class RepeatabilityResult:
     warnings: list[str] = field(default_factory=list)
     moved: list[str] = field(default_factory=list)
     """Names of parameters that a call of the loss changes."""
+    trained: list[str] = field(default_factory=list)
+    """Names of trained parameters that a call of the loss changes."""
     of_dataset: list[str] = field(default_factory=list)
     """Names of values of the dataset that a call of the loss changes."""
     unseen: bool = False
@@ -143,9 +145,13 @@ class _Calls:
 
     def _twice(self, batch: Batch, found: RepeatabilityResult) -> list[Entry]:
         """Call the loss twice, and return the changes outside of modules."""
-        trained = {id(each) for each in self._model.parameters() if each.requires_grad}
+        own = {n: each for n, each in self._model.named_parameters() if each.requires_grad}
+        trained = set(map(id, own.values()))
         before = self._inventory.snapshot(skip=lambda tensor: id(tensor) in trained)
+        versions = {name: each._version for name, each in own.items()}
         first = self._terms(batch)
+        written = [name for name, each in own.items() if each._version != versions[name]]
+        found.trained = found.trained or written
         changed = before.changes()
         moved = [each for each in changed if each.of_module and not _is_made(each)]
         others = [each for each in changed if each not in moved]

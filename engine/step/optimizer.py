@@ -54,7 +54,9 @@ class Optimizer:
         self._train, self._strategy, self._steps = train, strategy, steps
         self._tensor, self._stage = tensor, stage
         if stage is None:
-            groups = task.param_groups(strategy.model)
+            # Copies: a task that changes its own later would do so once per micro-batch, and no
+            # more after a resume.
+            groups = [dict(group) for group in task.param_groups(strategy.model)]
         else:
             groups = stage.groups(strategy.model)
         _check_groups(groups, strategy.model)

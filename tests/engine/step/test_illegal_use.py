@@ -105,9 +105,8 @@ def test_a_backward_in_the_first_micro_batch_of_a_step_is_refused(tmp_path: Path
 
 @pytest.mark.parametrize("first", [0, 2, 4])
 def test_a_loss_that_changes_parameters_is_refused(tmp_path: Path, first: int) -> None:
-    assert "it changed parameters, which only the engine's optimizer may update" in run(
-        Meddling(clamp, first), tmp_path
-    )
+    message = run(Meddling(clamp, first), tmp_path)
+    assert "which only the engine's optimizer may update" in message
 
 
 def test_an_optimizer_step_inside_a_batch_is_refused(tmp_path: Path) -> None:

@@ -226,3 +226,19 @@ def test_complex_parameters_use_the_kernel_that_torch_chooses() -> None:
     turn.grad = torch.ones_like(turn)
     optimizer.update(0, torch.ones(1), optimizer.norm(1.0))
     assert not torch.equal(turn.detach(), torch.ones_like(turn))
+
+
+def test_a_task_that_changes_its_groups_later_changes_nothing() -> None:
+    class Keeping(ToyTask):
+        def param_groups(self, model: nn.Module) -> list[dict[str, Any]]:
+            self.groups = super().param_groups(model)
+            return self.groups
+
+    task = Keeping(Toy())
+    optimizer = Optimizer(
+        train(ADAMW), task, DDP(Objective(task, task.model()), Ranks(), Options()), steps=1
+    )
+    before = [group["weight_decay"] for group in optimizer.inner.param_groups]
+    for group in task.groups:
+        group["weight_decay"] = 0.7
+    assert [group["weight_decay"] for group in optimizer.inner.param_groups] == before

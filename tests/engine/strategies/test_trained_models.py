@@ -14,6 +14,7 @@ from tests.engine.strategies import trained_model_cases
 from tests.engine.strategies.trained_model_cases import (
     Adversary,
     Empty,
+    FirstBatch,
     FrozenBase,
     Gaps,
     KeepsInput,
@@ -37,6 +38,7 @@ from tests.harness.ranks import Pool
         (Synchronised, "ddp", "1 is a SyncBatchNorm, which runs on GPUs only: use BatchNorm"),
         (Penalized, "fsdp", "cannot run a loss() that differentiates through the model"),
         (Whole, "fsdp", "cannot run a loss() that differentiates through the model"),
+        (FirstBatch, "ddp", "loss() changes parameters that are trained (shift), which only the"),
         (OwnHead, "ddp", "loss() gives a gradient to task.head.bias, task.head.weight, which"),
         (OwnHead, "fsdp", "loss() gives a gradient to task.head.bias, task.head.weight, which"),
         (LateScale, "ddp", "loss() gives a gradient to task.kept['scale'], which is not a part of"),
