@@ -13,7 +13,8 @@ of an outcome decides:
   for the lease of another node to expire (that node is then the cause), or until no other node is
   left. If the connection was lost between nodes that run on, it becomes the cause;
 * a success or a stop on request is neither, and waits for the others: node rank 0 may still be
-  storing the result. An unclaimed assignment is waited for as well, except after a stop.
+  storing the result. An unclaimed assignment is waited for as well, except after a stop. Where a
+  node alone is stopped, before its ranks had started, the storage makes this the cause.
 
 Not here: the time limits, and storing cause and outcome (``storage.attempts.gangs``).
 """

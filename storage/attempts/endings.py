@@ -28,7 +28,7 @@ from lockstep.domain.life.timings import Timings
 from lockstep.storage.attempts import judging, nodes
 from lockstep.storage.db.clock import db_now, now
 from lockstep.storage.db.dialects import run, table_of, write
-from lockstep.storage.db.tables import AssignmentRow, AttemptRow, DeviceRow
+from lockstep.storage.db.tables import AssignmentRow, AttemptRow, DeviceRow, JobRow
 
 LIVE = (AssignmentState.ASSIGNED, AssignmentState.CLAIMED)
 """States of an assignment whose token is valid."""
@@ -127,7 +127,7 @@ def end(
     node = run(session, _PART_ENDED, ended).scalar_one_or_none()
     if node is None:
         return False
-    if gang.is_cause(outcome):
+    if gang.is_cause(outcome) or _stops_alone(session, attempt, outcome):
         note_cause(session, attempt, outcome)
     conclude(session, attempt, timings=timings)
     if outcome.reason is Reason.SUCCEEDED:
@@ -254,6 +254,17 @@ def note_cause(session: Session, attempt: AttemptRow, outcome: Outcome) -> None:
         session.flush()
         for assignment_id in run(session, _UNCLAIMED, {"of_attempt": attempt.id}).scalars().all():
             _free(session, assignment_id)
+
+
+def _stops_alone(session: Session, attempt: AttemptRow, outcome: Outcome) -> bool:
+    """Return whether a part was stopped, and the other nodes have no request to stop.
+
+    Its agent ended while it prepared the part, so the ranks of the others would wait for it.
+    """
+    if outcome.reason is not Reason.SHUTDOWN:
+        return False
+    intent = select(JobRow.intent).where(JobRow.id == attempt.job_id)
+    return session.scalars(intent).one_or_none() is None
 
 
 def conclude(session: Session, attempt: AttemptRow, *, timings: Timings) -> None:

@@ -10,13 +10,14 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import update
 
-from lockstep.domain.life.lifecycle import AssignmentState, JobState
+from lockstep.domain.life.lifecycle import AssignmentState, Intent, JobState
 from lockstep.domain.life.outcomes import Outcome, Reason
 from lockstep.domain.life.timings import Timings
 from lockstep.storage.attempts import attempts, gangs
 from lockstep.storage.db.clock import db_now
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.tables import AssignmentRow, AttemptRow
+from lockstep.storage.jobs import stopping
 from tests.storage import scenes
 
 
@@ -227,11 +228,23 @@ def test_a_report_with_a_stale_token_is_ignored(database: Database) -> None:
     assert scenes.renew(database, second) == {second.assignment_id: None}
 
 
-def test_a_stop_ends_the_gang_once_every_node_has_stopped(database: Database) -> None:
+def test_a_stop_that_the_other_nodes_were_not_asked_for_is_a_cause(database: Database) -> None:
     first, second = scenes.gang(database)
     assert scenes.end(database, second, Reason.SHUTDOWN)
+    assert to_end(database) == ["n1"]
+    assert scenes.end(database, first, Reason.NETWORK)
+    job = scenes.job_of(database, first.job_id)
+    assert (job.state, job.reason, job.charged_attempts) == (JobState.QUEUED, "shutdown", 0)
+
+
+def test_a_stop_ends_the_gang_once_every_node_has_stopped(database: Database) -> None:
+    first, second = scenes.gang(database)
+    with database.jobs() as session:
+        assert stopping.ask(session, first.job_id, Intent.SHUTDOWN, actor="n2", message="stop")
+    assert scenes.end(database, second, Reason.SHUTDOWN)
     # Node rank 0 may still be storing the checkpoint of the stop.
-    assert scenes.renew(database, first) == {first.assignment_id: None}
+    assert to_end(database) == []
+    assert scenes.renew(database, first) == {first.assignment_id: Intent.SHUTDOWN}
     assert scenes.end(database, first, Reason.SHUTDOWN)
     job = scenes.job_of(database, first.job_id)
     assert (job.state, job.reason) == (JobState.QUEUED, "shutdown")

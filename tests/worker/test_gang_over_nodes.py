@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from lockstep.scheduler.reconcile import run_cycle
-from lockstep.storage.attempts import nodes
+from lockstep.storage.attempts import attempts, nodes
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.file_tables import KeptFileRow
 from lockstep.storage.db.migrate import upgrade
@@ -303,6 +303,24 @@ def test_the_end_of_one_agent_stops_the_other_part_uncharged(
     # It may have been placed on the node again, which has not been silent for long.
     cluster.a.cancel(job_id)
     cluster.a.wait(job_id, "cancelled")
+    cluster.released(job_id, 60)
+
+
+def test_an_agent_that_dies_while_it_prepares_its_part_leaves_no_rank_waiting(
+    cluster: Cluster,
+) -> None:
+    cluster.b.kill()
+    job_id = cluster.submit("unprepared", retry={"max": 0})
+    until(lambda: len(parts := cluster.parts(job_id)) == 2 and parts[0].claimed_at, 60, "placed")
+    with cluster.database.jobs() as session:
+        # The agent died directly after this commit.
+        part = cluster.parts(job_id)[1].id
+        assert attempts.claim(session, part, "b", lease_seconds=12, rendezvous_port=1)
+    cluster.start()
+    cluster.running(job_id, attempt=2)
+    cluster.done("unprepared")
+    job = cluster.a.wait(job_id, "succeeded", seconds=60)
+    assert (job.attempt_count, job.charged_attempts) == (2, 0)
     cluster.released(job_id, 60)
 
 
