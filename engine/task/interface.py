@@ -163,8 +163,8 @@ class Task:
 
         By default, no weight decay for parameters with fewer than 2 dimensions.
 
-        A group with its own ``lr`` keeps its proportion to the spec's along the schedule. Groups are
-        read once: a task that changes one later changes nothing.
+        A group with its own ``lr`` keeps its proportion to the spec's along the schedule. They are
+        read once: a task that changes a group later changes nothing.
         """
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         groups: list[dict[str, Any]] = [
