@@ -309,7 +309,11 @@ def _no_such_field(location: Location, model: type[BaseModel]) -> tuple[str, str
     message = f"unknown field; expected one of {', '.join(known)}"
     surely = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
     here = ".".join(str(part) for part in location if part not in OPTIMIZERS)
-    elsewhere = [path for path in _paths(model) if path.rpartition(".")[2] == name and path != here]
+    elsewhere = [
+        path if "." in path else f"{path} at the top level"
+        for path in _paths(model)
+        if path.rpartition(".")[2] == name and path != here
+    ]
     perhaps = difflib.get_close_matches(name, known, n=1)
     meant = [*surely, *elsewhere, *perhaps]
     otherwise = "write it in args, if the class takes it" if "args" in known else "remove it"

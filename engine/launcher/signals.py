@@ -74,16 +74,21 @@ _CHILD: Final = re.compile(
     r"(?:died with <Signals\.|terminated with signal )(SIG[A-Z0-9]+)"
     r"|DataLoader worker \(pid \d+\) is killed by signal: "
     r"(Killed|Segmentation fault|Bus error|Aborted)"
+    r"|(?:BrokenProcessPool: A process in the process pool|TerminatedWorkerError: A worker process "
+    r"managed by the executor) was (terminated abruptly|unexpectedly terminated)"
 )
-"""Exceptions of subprocess, torch.multiprocessing and torch's loader about a child that a signal
-ended."""
+"""Exceptions of subprocess, torch.multiprocessing, torch's loader, joblib and concurrent.futures
+about a child that a signal ended."""
 _SPOKEN: Final = {
     "Killed": "SIGKILL",
     "Segmentation fault": "SIGSEGV",
     "Bus error": "SIGBUS",
     "Aborted": "SIGABRT",
+    "terminated abruptly": "SIGKILL",
+    "unexpectedly terminated": "SIGKILL",
 }
-"""Names as the C library describes them."""
+"""Names as the C library describes them. A pool does not know the signal: memory is the most
+frequent cause."""
 _DUMP: Final = re.compile(
     r"^(?:Current thread|Thread) 0x\w+.*\(most recent call first\):\n\s+File (.+)$", re.MULTILINE
 )
@@ -129,7 +134,7 @@ def end_of(code: int) -> str:
 def signal_of_child(exception: str) -> str | None:
     """Return the name of the signal that ended a child, if the exception is about that."""
     found = _CHILD.search(exception)
-    return (found[1] or _SPOKEN[found[2]]) if found else None
+    return (found[1] or _SPOKEN[found[2] or found[3]]) if found else None
 
 
 def fault_of(name: str, output: str) -> Fault | None:

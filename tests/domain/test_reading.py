@@ -129,6 +129,13 @@ CASES: list[tuple[str, Any, str, str, str]] = [
     ),
     ("/train/lr", 0.1, "/train/lr", "unknown field", "did you mean train.optimizer.lr?"),
     (
+        "/train/timeout_seconds",
+        9,
+        "/train/timeout_seconds",
+        "unknown field",
+        "did you mean timeout_seconds at the top level?",
+    ),
+    (
         "/train/task",
         "causal_ml",
         "/train/task",

@@ -152,15 +152,39 @@ def test_only_an_error_of_torchs_own_connections_is_a_lost_peer(said: str, is_pe
     assert _printed(wrapped).blames_peer is is_peer
 
 
-def test_a_killed_loader_worker_is_found_along_the_chain(attempt: Attempt) -> None:
-    source = """
-        import os, signal
-        from torch.utils.data import DataLoader
-        class Data:
-            def __len__(self): return 8
-            def __getitem__(self, at): os.kill(os.getpid(), signal.SIGKILL)
-        list(DataLoader(Data(), num_workers=1))
-        """
-    outcome = attempt.script(textwrap.dedent(source)).start().outcome(seconds=120)
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (
+            """
+            from torch.utils.data import DataLoader
+            class Data:
+                def __len__(self): return 8
+                def __getitem__(self, at): os.kill(os.getpid(), signal.SIGKILL)
+            list(DataLoader(Data(), num_workers=1))
+            """,
+            "is killed by signal: Killed",
+        ),
+        (
+            """
+            from concurrent.futures import ProcessPoolExecutor
+            def work(at): os.kill(os.getpid(), signal.SIGKILL)
+            with ProcessPoolExecutor(1) as pool: list(pool.map(work, [1]))
+            """,
+            "was terminated abruptly",
+        ),
+        (
+            """
+            from joblib import Parallel, delayed
+            def work(): os.kill(os.getpid(), signal.SIGKILL)
+            Parallel(2)(delayed(work)() for _ in range(2))
+            """,
+            "was unexpectedly terminated",
+        ),
+    ],
+)
+def test_a_killed_worker_is_found_along_the_chain(attempt: Attempt, source: str, said: str) -> None:
+    source = "import os, signal\n" + textwrap.dedent(source)
+    outcome = attempt.script(source).start().outcome(seconds=120)
     assert outcome.reason is Reason.KILLED, outcome
-    assert "is killed by signal: Killed" in outcome.message
+    assert said in outcome.message

@@ -184,6 +184,19 @@ def test_files_leave_the_disk_of_the_store_its_reserve(
     assert [*job.kept] == ["a"]
 
 
+@pytest.mark.parametrize(("again", "kept"), [(0, ["a"]), (2**62, [])])
+def test_the_last_round_waits_a_minute_for_room(
+    job: Job, monkeypatch: pytest.MonkeyPatch, again: int, kept: list[str]
+) -> None:
+    job.write("a")
+    monkeypatch.setattr(blobs, "FREE_BYTES_MIN", 2**62)
+    with pytest.raises(OSError, match="the disk of the store is nearly full"):
+        job.round(last=True)
+    monkeypatch.setattr(blobs, "FREE_BYTES_MIN", again)
+    job.round(last=True)
+    assert [*job.kept] == kept
+
+
 def test_a_folder_that_cannot_be_read_loses_nothing(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ Not here: the names (``worker.upload.kept.scanning``), rows (``storage.attempts.
 
 from __future__ import annotations
 
+import errno
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -47,8 +48,11 @@ RESTLESS_BYTES_PER_SECOND: Final = 100_000
 """Average that is copied of such a file."""
 PATIENCE_SECONDS: Final = 300.0
 """The end of an attempt waits so long for a store or a database that refuses its files."""
+ROOM_SECONDS: Final = 60.0
+"""The end of an attempt waits so long for a local store whose disk is nearly full."""
 NAMED_MAX: Final = 5
 """Files in one event."""
+_NO_ROOM: Final = "the disk of the store is nearly full"
 _LATEST_SECONDS: Final = 253_402_300_000.0
 """Year 9999: a job may set any time."""
 
@@ -98,6 +102,7 @@ class KeptFilesUploader:
         self._reported: set[tuple[str, str]] = set()
         self._refused: dict[str, str] = {}
         self._failing_since: float | None = None
+        self._full_since: float | None = None
         self._over = False
 
     def begin(self, state: streams.StreamState | None) -> None:
@@ -122,10 +127,23 @@ class KeptFilesUploader:
             self._over = True
             return False
         self._failing_since = None
+        if agrees and last and not self._over:
+            self._await_room()
         if agrees:
             self._due_at = self._clock() + self._every_seconds
             self._over = self._over or last
         return not agrees
+
+    def _await_room(self) -> None:
+        """Raise, so that the last round is repeated, while files may still get room.
+
+        Their folder is deleted after it.
+        """
+        if _NO_ROOM in self._refused.values():
+            now = self._clock()
+            self._full_since = self._full_since or now
+            if now - self._full_since < ROOM_SECONDS:
+                raise OSError(errno.ENOSPC, _NO_ROOM)
 
     def _round(self, last: bool) -> bool:
         """Store what is new. Return False if others have changed the rows meanwhile."""
@@ -252,7 +270,7 @@ class KeptFilesUploader:
         if others + size > self._bytes_max:
             return f"{in_words(size)}, beyond outputs.max_gb"
         if not self._blobs.has_room(size):
-            return "the disk of the store is nearly full"
+            return _NO_ROOM
         return None
 
     def _is_overdue(self, path: str, seen: SeenFile) -> bool:
