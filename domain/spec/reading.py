@@ -296,9 +296,8 @@ def _explain(line: Any, model: type[BaseModel], location: Location) -> tuple[str
             f"expected an object with fields such as {', '.join(names[:3])}",
             "write it as {name: value}",
         )
-    return str(line["msg"]).removeprefix(
-        "Value error, "
-    ), "use one of these" if kind == "choice" else "correct it"
+    message = str(line["msg"]).removeprefix("Value error, ")
+    return message, "use one of these" if kind == "choice" else "correct it"
 
 
 def _no_such_field(location: Location, model: type[BaseModel]) -> tuple[str, str]:
@@ -309,11 +308,8 @@ def _no_such_field(location: Location, model: type[BaseModel]) -> tuple[str, str
     message = f"unknown field; expected one of {', '.join(known)}"
     surely = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
     here = ".".join(str(part) for part in location if part not in OPTIMIZERS)
-    elsewhere = [
-        path if "." in path else f"{path} at the top level"
-        for path in _paths(model)
-        if path.rpartition(".")[2] == name and path != here
-    ]
+    same = (each for each in _paths(model) if each.rpartition(".")[2] == name and each != here)
+    elsewhere = [path if "." in path else f"{path} at the top level" for path in same]
     perhaps = difflib.get_close_matches(name, known, n=1)
     meant = [*surely, *elsewhere, *perhaps]
     otherwise = "write it in args, if the class takes it" if "args" in known else "remove it"

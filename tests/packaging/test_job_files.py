@@ -30,6 +30,7 @@ RANK = "runs in the rank, with its rights"
 NO_FILE = "a method of the same name that opens nothing"
 EXCEPTIONS: dict[str, str] = {
     "worker/agent/supervisor.py:start": AT_NODE,
+    "worker/agent/outcomes.py:unstarted": AT_NODE,
     "worker/devices/inventory.py:host_bytes": KERNEL,
     **dict.fromkeys(
         (
