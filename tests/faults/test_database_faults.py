@@ -49,7 +49,7 @@ NOT_TOLD: Final = {
     "worker.upload.stream.is_open": (
         "a stream is looked at only after a refused append: lost answers make it so"
     ),
-    "worker.agent.supervisor._claim_again": "no backup is restored in the story",
+    "worker.agent.claims.claim_again": "no backup is restored in the story",
     "worker.upload.events.effects._report_missing_points": "likewise",
     "worker.upload.events.effects.report_save_time": "the story's launcher measures no save",
     "worker.upload.kept.restoring": "a job of the story has one attempt",

@@ -1,4 +1,4 @@
-"""Main loop of the agent: receive notifications, claim, renew leases, adopt, sweep.
+"""Main loop of the agent: notifications, leases, intents, and the claims that are due.
 
 It has its own thread, so heartbeats depend only on the database and the clock: slow work (code,
 checkpoints, uploads, kills) runs in the attempts' threads. It needs no broker: a notification only
@@ -22,7 +22,8 @@ Each heartbeat, in this order:
 
 Between heartbeats intents are read more often, while the database answers.
 
-Not here: one attempt (``worker.agent.assignment``), and Celery (``worker.service``).
+Not here: the claims themselves (``worker.agent.claims``), one attempt
+(``worker.agent.assignment``), and Celery (``worker.service``).
 """
 
 from __future__ import annotations
@@ -41,7 +42,6 @@ from sqlalchemy.orm import Session
 from lockstep.domain.life.grace import REASON_OF
 from lockstep.domain.life.timings import Timings
 from lockstep.storage.attempts import attempts, gangs, nodes, stops
-from lockstep.storage.attempts.attempts import HeldAssignment
 from lockstep.storage.attempts.nodes import DeviceInfo
 from lockstep.storage.control import agreed_timings
 from lockstep.storage.control.places import place_and_start
@@ -50,18 +50,18 @@ from lockstep.storage.db.whole import NotWholeError
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.system import processes
 from lockstep.system.processes import ProcessSnapshot, become_subreaper
-from lockstep.worker.agent.addresses import Reservation, address_of
+from lockstep.worker.agent.addresses import address_of
 from lockstep.worker.agent.assignment import Attempt
+from lockstep.worker.agent.claims import Claims
 from lockstep.worker.agent.context import AttemptContext
 from lockstep.worker.agent.ending import KILL_MARGIN_SECONDS
 from lockstep.worker.agent.restores import Restores, may_live
 from lockstep.worker.devices.inventory import offers
-from lockstep.worker.folders import Folder, empty_trash, folders_in, retire
+from lockstep.worker.folders import folders_in, retire
 from lockstep.worker.health import HealthFile
 from lockstep.worker.launch import launching
 from lockstep.worker.launch.fork_client import ForkServer
-from lockstep.worker.launch.identity import launcher_key
-from lockstep.worker.launch.sweeping import Children, ProcessTree
+from lockstep.worker.launch.sweeping import Children
 from lockstep.worker.settings import AgentSettings
 
 log = structlog.get_logger(__name__)
@@ -114,17 +114,15 @@ class Supervisor:
         self._database = heartbeats
         self._settings = settings
         self._timings = agreed_timings.DEFAULTS
-        self._devices = devices
-        self._version = version
-        self._children = Children()
-        self._fork_server = fork_server
-        self._context = AttemptContext(
+        self._devices, self._version = devices, version
+        self._children, self._fork_server = Children(), fork_server
+        context = AttemptContext(
             database=uploads,
             blobs=blobs,
             children=self._children,
             timings=self._timings,
             node_name=settings.node_name,
-            node_address=self._address,
+            node_address=lambda: address_of(settings.node_address, settings.database_url),
             fork_server=fork_server,
             launcher_command=launcher_command,
             environment=environment,
@@ -132,11 +130,10 @@ class Supervisor:
             retire=lambda folder: retire(folder, keep=settings.keep_folders),
         )
         self._wake_ups: queue.SimpleQueue[WakeUp] = queue.SimpleQueue()
-        self._attempts: dict[str, Attempt] = {}
-        self._waiting: set[str] = set()
-        """Assignments of this node that could not be claimed at the last check."""
         self._health = HealthFile(settings.node_dir, self._timings.lease_seconds)
         self._restores = Restores()
+        self._claims = Claims(heartbeats, context, settings.node_dir, self._restores)
+        self._attempts = self._claims.attempts
         self._registered = False
         self._in_touch = False
         self._next_heartbeat = 0.0
@@ -228,13 +225,12 @@ class Supervisor:
             self._guarded("sweep", self._sweep)
             if self._fork_server is not None and not self._stopping:
                 self._guarded("warm", self._fork_server.tend)
-            if self._in_touch and any(attempt.leased for attempt in self._attempts.values()):
+            if self._in_touch and self._claims.leased():
                 self._in_touch = self._guarded("intents", self._read_intents)
-            if self._in_touch and self._waiting and not self._stopping:
-                self._in_touch = self._guarded("claim", self._claim_waiting)
+            if self._in_touch and self._claims.waiting and not self._stopping:
+                self._in_touch = self._guarded("claim", self._claims.claim_waiting)
             self._next_sweep = now + min(SWEEP_SECONDS, 4 * self._timings.watch_seconds)
-        for assignment_id in [key for key, attempt in self._attempts.items() if attempt.over]:
-            del self._attempts[assignment_id]
+        self._claims.forget_ended()
 
     def _guarded(self, what: str, act: Callable[[], None]) -> bool:
         try:
@@ -252,7 +248,7 @@ class Supervisor:
             return
         if wake_up.kind == "start":
             if self._registered and not self._stopping:
-                self._claim(wake_up.assignment_id)
+                self._claims.claim(wake_up.assignment_id)
         elif wake_up.assignment_id in self._attempts:
             self._next_heartbeat = 0.0
 
@@ -264,7 +260,7 @@ class Supervisor:
             self._renew()
         except NotWholeError as error:
             if error.same_server and self._restores.may_hold(sent_at):
-                for attempt in self._leased().values():
+                for attempt in self._claims.leased().values():
                     self._extend(attempt, sent_at)
             raise
         self._guarded("health", self._health.note_heartbeat)
@@ -290,13 +286,7 @@ class Supervisor:
                 return
             self._describe(session)
             held = {assignment.assignment_id for assignment in attempts.held(session, name)}
-        for folder in folders:
-            if folder.assignment_id not in held | self._attempts.keys():
-                log.info(
-                    "no lease exists for this attempt: removing it", assignment=folder.assignment_id
-                )
-                threading.Thread(target=_remove, args=(folder,), daemon=True).start()
-        threading.Thread(target=empty_trash, args=(self._settings.node_dir,), daemon=True).start()
+        self._claims.remove_others(folders, held)
         self._registered = True
         log.info("registered", node=name, devices=len(self._devices), held=len(held))
 
@@ -311,11 +301,8 @@ class Supervisor:
             offers=offers(self._settings.node_offers, self._devices),
         )
 
-    def _leased(self) -> dict[str, Attempt]:
-        return {key: attempt for key, attempt in self._attempts.items() if attempt.leased}
-
     def _renew(self) -> None:
-        name, leased = self._settings.node_name, self._leased()
+        name, leased = self._settings.node_name, self._claims.leased()
         sent_at = processes.boottime()
         last_fence = max((attempt.fence_deadline for attempt in leased.values()), default=0.0)
         with self._database.jobs() as session:
@@ -345,8 +332,7 @@ class Supervisor:
                 continue
             self._restores.present(key)
             self._extend(attempt, sent_at)
-            intent = answer[key]
-            if intent is not None:
+            if (intent := answer[key]) is not None:
                 attempt.request_stop(REASON_OF[intent])
 
     def _follow(self, timings: Timings) -> None:
@@ -355,7 +341,7 @@ class Supervisor:
             return
         log.info("the timings have changed", **timings.changes(self._timings))
         self._timings = timings
-        self._context = replace(self._context, timings=timings)
+        self._claims.context = replace(self._claims.context, timings=timings)
         self._guarded("health", self._health.remove)
         self._health = HealthFile(self._settings.node_dir, timings.lease_seconds)
 
@@ -363,13 +349,9 @@ class Supervisor:
         try:
             attempt.renewed(sent_at + self._timings.fence_seconds)
         except OSError as error:
-            # A full disk, for example. Its ranks end at the last written fence; the others
-            # continue.
-            log.warning(
-                "writing a fence failed",
-                assignment=attempt.stream.assignment_id,
-                error=repr(error),
-            )
+            # A full disk, for example. Its ranks end at the last written fence; the others continue.
+            assignment_id = attempt.stream.assignment_id
+            log.warning("writing a fence failed", assignment=assignment_id, error=repr(error))
 
     def _read_intents(self) -> None:
         with self._database.read_jobs() as session:
@@ -395,117 +377,23 @@ class Supervisor:
             self._registered = nodes.is_registered(session, name)
             unclaimed = attempts.unclaimed(session, name)
             held = attempts.held(session, name)
-        unknown = [
-            assignment for assignment in held if assignment.assignment_id not in self._attempts
-        ]
+        unknown = [each for each in held if each.assignment_id not in self._attempts]
         for assignment in unknown:
             # Separately: a failure of one must not prevent the adoption of the others.
-            self._guarded("adopt", partial(self._adopt, assignment))
+            self._guarded("adopt", partial(self._claims.adopt, assignment))
         if unknown:
             # They were not renewed while no agent ran: their fence may precede the next heartbeat.
             self._renew()
         for assignment_id in self._attempts.keys() & set(unclaimed):
-            self._guarded("claim again", partial(self._claim_again, self._attempts[assignment_id]))
-        self._waiting = set(unclaimed) - self._attempts.keys()
-        for assignment_id in sorted(self._waiting):
-            self._claim(assignment_id)
-
-    def _address(self) -> str:
-        return address_of(self._settings.node_address, self._settings.database_url)
-
-    def _claim_waiting(self) -> None:
-        """Retry assignments that could not be claimed.
-
-        Those of gangs whose node rank 0 had not claimed.
-        """
-        for assignment_id in sorted(self._waiting):
-            self._claim(assignment_id)
-
-    def _adopt(self, held: HeldAssignment) -> None:
-        log.info("adopting", assignment=held.assignment_id, state=held.state.value)
-        self._take(Attempt.adopt(self._context, self._folder(held.assignment_id), held))
-
-    def _claim(self, assignment_id: str) -> None:
-        if assignment_id in self._attempts:
-            return
-        if self._restores.in_doubt(self._attempts):
-            self._waiting.add(assignment_id)
-            return
-        sent_at = processes.boottime()
-        address, rendezvous = self._address(), Reservation()
-        claim = None
-        try:
-            with self._database.jobs() as session:
-                claim = attempts.claim(
-                    session,
-                    assignment_id,
-                    self._settings.node_name,
-                    lease_seconds=self._timings.lease_seconds,
-                    rendezvous_port=rendezvous.port,
-                    rendezvous_host=address,
-                )
-        finally:
-            if claim is None or claim.node_count == 1 or claim.node_rank > 0:
-                rendezvous.release()
-        if claim is None:
-            # Delivered twice, or withdrawn: nothing to do. Or node rank 0 of its gang has not
-            # claimed yet.
-            log.debug("not claimed", assignment=assignment_id)
-            self._waiting.add(assignment_id)
-            return
-        self._waiting.discard(assignment_id)
-        log.info(
-            "claimed", assignment=assignment_id, job=claim.job_id, attempt=claim.attempt_number
-        )
-        deadline = sent_at + self._timings.fence_seconds
-        folder = self._folder(assignment_id)
-        self._take(
-            Attempt.begin(
-                self._context, folder, claim, fence_deadline=deadline, rendezvous=rendezvous
+            self._guarded(
+                "claim again",
+                partial(self._claims.claim_again, self._attempts[assignment_id]),
             )
-        )
-
-    def _claim_again(self, attempt: Attempt) -> None:
-        """Let the database have the claim of an attempt that runs.
-
-        It was restored from a backup made before that.
-        """
-        assignment = attempt.folder.assignment()
-        if assignment is None or not attempt.leased:
-            return
-        log.warning(
-            "the database was restored: claiming again", assignment=attempt.stream.assignment_id
-        )
-        with self._database.jobs() as session:
-            attempts.claim(
-                session,
-                attempt.stream.assignment_id,
-                self._settings.node_name,
-                lease_seconds=self._timings.lease_seconds,
-                rendezvous_port=assignment.rendezvous_port,
-                rendezvous_host=assignment.rendezvous_host,
-            )
-        attempt.set_back()
-
-    def _take(self, attempt: Attempt) -> None:
-        # In this order: an attempt whose thread cannot be started must not be renewed forever. It
-        # is adopted later.
-        attempt.start()
-        self._attempts[attempt.stream.assignment_id] = attempt
+        self._claims.waiting = set(unclaimed) - self._attempts.keys()
+        self._claims.claim_waiting()
 
     def _sweep(self) -> None:
         process_snapshot = ProcessSnapshot.take()
         for attempt in self._attempts.values():
             attempt.remember(process_snapshot)
         self._children.sweep_orphans()
-
-    def _folder(self, assignment_id: str) -> Folder:
-        return Folder(self._settings.node_dir / assignment_id)
-
-
-def _remove(folder: Folder) -> None:
-    """End all processes of a folder without a holder, then delete it."""
-    tree = ProcessTree(folder.path, launcher_key(folder.launcher()))
-    tree.remember(ProcessSnapshot.take())
-    if tree.kill(seconds=60):
-        folder.delete()
