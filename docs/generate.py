@@ -16,25 +16,21 @@ import ast
 import inspect
 import re
 import sys
-from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
 from types import ModuleType
-from typing import Any
-
-from pydantic import BaseModel
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))  # from a checkout that is not installed
 
 from lockstep.domain import job_environment  # noqa: E402  # after the path above
 from lockstep.domain.life import lifecycle, outcomes, quarantine, retrying  # noqa: E402  # after the path above
-from lockstep.domain.spec import feature_gate, tasks  # noqa: E402
-from lockstep.domain.spec.job import JobSpec  # noqa: E402
 from tests.engine import contract  # noqa: E402
 from tests.harness import drills  # noqa: E402
 
 import programs  # noqa: E402  # beside this file  # isort: skip
+import spec_page  # noqa: E402  # likewise  # isort: skip
+from spec_page import cell, type_of, value_of  # noqa: E402  # isort: skip
 
 NOTICE = (
     "<!-- Written by docs/generate.py. Change the code it is drawn from, then run `make docs`. "
@@ -69,7 +65,7 @@ def pages() -> dict[str, str]:
     return {
         "state_machine.md": state_machine(),
         "reasons.md": reasons(),
-        "spec.md": spec(),
+        "spec.md": spec_page.page(NOTICE),
         "environment.md": environment(),
         "cli.md": filled("cli.md", commands=programs.commands()),
         "settings.md": filled("settings.md", settings=variables()),
@@ -146,12 +142,12 @@ def variables() -> str:
     titles = ("variable", "read by", "value", "default", "meaning")
     lines = [f"| {' | '.join(titles)} |", "| --- | --- | --- | --- | --- |"]
     for setting in programs.settings():
-        kind = _type(setting.definition, {}).removesuffix(" or null")
+        kind = type_of(setting.definition, {}).removesuffix(" or null")
         value = setting.definition.get("default")
-        default = "" if value in (None, "", []) else f"`{_value(value)}`"
+        default = "" if value in (None, "", []) else f"`{value_of(value)}`"
         if setting.needed:
             default = "*needed*"
-        readers, meaning = ", ".join(setting.programs), _cell(setting.meaning)
+        readers, meaning = ", ".join(setting.programs), cell(setting.meaning)
         lines.append(f"| `{setting.name}` | {readers} | {kind} | {default} | {meaning} |")
     return "\n".join(lines)
 
@@ -189,7 +185,7 @@ def state_machine() -> str:
             meaning = texts.get(member.name, "")
             if enum is lifecycle.JobState and member in lifecycle.TERMINAL:
                 meaning = meaning or "The end: nothing leads out of it."
-            lines.append(f"| `{member.value}` | {_cell(meaning)} |")
+            lines.append(f"| `{member.value}` | {cell(meaning)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -223,18 +219,18 @@ def reasons() -> str:
     for reason, rule in outcomes.RULES.items():
         cells = (
             f"`{reason.value}`",
-            _cell(texts.get(reason.name, "")),
+            cell(texts.get(reason.name, "")),
             rule.retry.value,
             "yes" if rule.charged else "no",
             "yes" if rule.blames_node else "no",
             rule.state,
-            _cell(rule.advice),
+            cell(rule.advice),
         )
         lines.append(f"| {' | '.join(cells)} |")
     lines += ["", "## Retry classes", "", "| class | meaning |", "| --- | --- |"]
     classes = _member_docs(outcomes.RetryClass)
     lines += [
-        f"| `{member.value}` | {_cell(classes[member.name])} |" for member in outcomes.RetryClass
+        f"| `{member.value}` | {cell(classes[member.name])} |" for member in outcomes.RetryClass
     ]
     lines += ["", "## When a job is tried again", "", *_rules(retrying), ""]
     lines += [
@@ -261,148 +257,6 @@ def _rules(module: ModuleType) -> list[str]:
     return limits.split("\n")
 
 
-def spec() -> str:
-    """Every field of the job spec, and the arguments of the built-in tasks."""
-    schema = JobSpec.model_json_schema()
-    lines = [
-        NOTICE,
-        "# The job spec",
-        "",
-        "The same document is the request body of `POST /v1/jobs`, the YAML file of `lockstep "
-        "submit`, and the input of the engine.",
-        "Unknown fields are refused. Fields marked *not yet* are checked now and refused when "
-        "they ask for something this",
-        "version does not have: nothing that is asked for is ever ignored.",
-        "",
-        "| field | type | default | meaning |",
-        "| --- | --- | --- | --- |",
-    ]
-    later = {entry.pointer.strip("/").replace("/", "."): entry for entry in feature_gate.LATER}
-    fields = list(_fields(schema, schema, ""))
-    for path, definition, needed in fields:
-        meaning = _cell(definition.get("description", ""))
-        if path in later:
-            meaning += f" **Not yet:** {later[path].what.rstrip(',')}; {later[path].instead}."
-        default = (
-            "*needed*"
-            if needed
-            else f"`{_value(definition['default'])}`"
-            if "default" in definition
-            else ""
-        )
-        lines.append(f"| `{path}` | {_type(definition, schema)} | {default} | {meaning.strip()} |")
-    missing = set(later) - {path for path, *_ in fields}
-    if missing:
-        raise ValueError(
-            f"domain.spec.feature_gate names fields that the spec does not have: {sorted(missing)}"
-        )
-    for name, model in tasks.BUILT_IN.items():
-        lines += [
-            "",
-            f"## `train.task_args` of `{name}`",
-            "",
-            _cell(inspect.getdoc(model) or ""),
-            "",
-        ]
-        lines += ["| argument | type | default | meaning |", "| --- | --- | --- | --- |"]
-        lines += _argument_rows(model)
-    return "\n".join(lines) + "\n"
-
-
-def _argument_rows(model: type[BaseModel]) -> Iterator[str]:
-    schema = model.model_json_schema()
-    for name, definition in schema["properties"].items():
-        meaning = _cell(definition.get("description", ""))
-        default = f"`{_value(definition['default'])}`" if "default" in definition else "*needed*"
-        yield f"| `{name}` | {_type(definition, schema)} | {default} | {meaning} |"
-
-
-def _fields(
-    definition: dict[str, Any], schema: dict[str, Any], prefix: str
-) -> Iterator[tuple[str, dict[str, Any], bool]]:
-    """Yield (path, definition, is required) of every field, sections before their fields."""
-    for name, field in definition.get("properties", {}).items():
-        path = f"{prefix}{name}"
-        sections = list(_sections(field, schema))
-        own = {
-            **field,
-            "description": field.get("description")
-            or (sections[0].get("description", "") if sections else ""),
-        }
-        if sections:
-            if isinstance(own.get("default"), dict):
-                del own["default"]  # a section's default is those of its fields
-        elif name not in definition.get("required", ()) and "default" not in own:
-            own["default"] = (
-                [] if own["type"] == "array" else "{}"
-            )  # made by a factory, which the schema leaves out
-        yield path, own, name in definition.get("required", ())
-        for section in sections:
-            mark = f"*{section['title']}*: " if len(sections) > 1 else ""
-            for inner, inner_field, inner_needed in _fields(section, schema, f"{path}."):
-                meaning = mark + inner_field.get("description", "")
-                yield (
-                    inner,
-                    {**inner_field, "description": meaning.removesuffix(": ")},
-                    inner_needed,
-                )
-
-
-def _sections(definition: dict[str, Any], schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The objects that a value may be."""
-    if "$ref" in definition:
-        yield schema["$defs"][definition["$ref"].rsplit("/", 1)[1]]
-    for union in ("anyOf", "oneOf"):
-        for member in definition.get(union, ()):
-            yield from _sections(member, schema)
-
-
-def _type(definition: dict[str, Any], schema: dict[str, Any]) -> str:
-    if "$ref" in definition:
-        return "object"
-    for union in ("anyOf", "oneOf"):
-        if union in definition:
-            return " or ".join(dict.fromkeys(_type(member, schema) for member in definition[union]))
-    if "enum" in definition or "const" in definition:
-        return " \\| ".join(
-            f"`{value}`" for value in definition.get("enum", [definition.get("const")])
-        )
-    if definition.get("type") == "array" and "items" in definition:
-        return f"list of {_type(definition['items'], schema)}"
-    names = {
-        "string": "text",
-        "integer": "whole number",
-        "boolean": "true or false",
-        "array": "list",
-        "null": "null",
-    }
-    name = names.get(str(definition.get("type")), str(definition.get("type", "any value")))
-    return name + _bounds(definition)
-
-
-def _bounds(definition: dict[str, Any]) -> str:
-    words = []
-    for key, word in (
-        ("minimum", "from"),
-        ("exclusiveMinimum", "above"),
-        ("maximum", "to"),
-        ("exclusiveMaximum", "below"),
-    ):
-        if key in definition:
-            words.append(f"{word} {_value(definition[key])}")
-    if "maxLength" in definition:
-        words.append(f"up to {definition['maxLength']:,} characters")
-    return f" {' '.join(words)}" if words else ""
-
-
-def _value(value: object) -> str:
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value)
-
-
 def _in_order(states: frozenset[lifecycle.JobState]) -> list[lifecycle.JobState]:
     return [state for state in lifecycle.JobState if state in states]
 
@@ -421,11 +275,6 @@ def _member_docs(enum: type[Enum]) -> dict[str, str]:
         ):
             found[member.targets[0].id] = inspect.cleandoc(str(text.value.value))
     return found
-
-
-def _cell(text: str) -> str:
-    """Text for one cell of a table."""
-    return " ".join(text.split()).replace("``", "`").replace("|", "\\|")
 
 
 if __name__ == "__main__":

@@ -32,8 +32,6 @@ PAGE_LINES_MAX = 250
 LONGER: dict[str, str] = {
     **dict.fromkeys(
         (
-            "benchmarks/engine_overhead.py",
-            "docs/generate.py",
             "engine/checkpoints/state.py",
             "lockstep/client/api.py",
             "worker/agent/assignment.py",

@@ -349,7 +349,7 @@ class Supervisor:
         try:
             attempt.renewed(sent_at + self._timings.fence_seconds)
         except OSError as error:
-            # A full disk, for example. Its ranks end at the last written fence; the others continue.
+            # A full disk, for example. Its ranks end at the last written fence; others continue.
             assignment_id = attempt.stream.assignment_id
             log.warning("writing a fence failed", assignment=assignment_id, error=repr(error))
 
