@@ -309,15 +309,12 @@ def _no_such_field(location: Location, model: type[BaseModel]) -> tuple[str, str
     message = f"unknown field; expected one of {', '.join(known)}"
     surely = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
     here = ".".join(str(part) for part in location if part not in OPTIMIZERS)
-    elsewhere = [
-        path if "." in path else f"{path} at the top level"
-        for path in _paths(model)
-        if path.rpartition(".")[2] == name and path != here
-    ]
+    elsewhere = [path for path in _paths(model) if path.rpartition(".")[2] == name and path != here]
     perhaps = difflib.get_close_matches(name, known, n=1)
     meant = [*surely, *elsewhere, *perhaps]
     otherwise = "write it in args, if the class takes it" if "args" in known else "remove it"
-    return message, f"did you mean {meant[0]}?" if meant else otherwise
+    place = " at the top level" if meant[:1] == [name] else ""
+    return message, f"did you mean {meant[0]}{place}?" if meant else otherwise
 
 
 def _near(line: Any, choices: Iterable[str]) -> str:
