@@ -25,7 +25,7 @@ from lockstep.domain.life import gang
 from lockstep.domain.life.lifecycle import AssignmentState, AttemptState
 from lockstep.domain.life.outcomes import RULES, Outcome, Reason
 from lockstep.domain.life.timings import Timings
-from lockstep.storage.attempts import judging, nodes
+from lockstep.storage.attempts import events, judging, nodes
 from lockstep.storage.db.clock import db_now, now
 from lockstep.storage.db.dialects import run, table_of, write
 from lockstep.storage.db.tables import AssignmentRow, AttemptRow, DeviceRow, JobRow
@@ -186,8 +186,11 @@ def lose(
     )
     if lost.claimed_at is None:
         _free(session, assignment_id)
+    was_ending = attempt.cause_at is not None
     note_cause(session, attempt, outcome)
     conclude(session, attempt, timings=timings)
+    if was_ending and lost.claimed_at is not None:
+        note_unsent(session, attempt, node)
     nodes.blame(session, node, attempt.job_id, outcome.reason)
     return True
 
@@ -254,6 +257,19 @@ def note_cause(session: Session, attempt: AttemptRow, outcome: Outcome) -> None:
         session.flush()
         for assignment_id in run(session, _UNCLAIMED, {"of_attempt": attempt.id}).scalars().all():
             _free(session, assignment_id)
+
+
+def note_unsent(session: Session, attempt: AttemptRow, node: str) -> None:
+    """Add an event about a node that did not report its end after the cause of another."""
+    message = f"node {node} did not report the end of its ranks: what they wrote last is not stored"
+    events.add(
+        session,
+        job_id=attempt.job_id,
+        attempt=attempt.number,
+        kind="warning",
+        message=message,
+        actor=ACTOR,
+    )
 
 
 def _stops_alone(session: Session, attempt: AttemptRow, outcome: Outcome) -> bool:

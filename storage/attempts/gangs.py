@@ -29,6 +29,7 @@ from lockstep.storage.attempts.endings import (
     held_under,
     lock_attempt,
     note_cause,
+    note_unsent,
 )
 from lockstep.storage.db.clock import db_now, now
 from lockstep.storage.db.dialects import changed
@@ -123,6 +124,7 @@ def settle(session: Session, assignment_id: str, *, timings: Timings) -> str | N
     part.state, part.ended_at = AssignmentState.ENDED, now(session)
     session.flush()
     conclude(session, attempt, timings=timings)
+    note_unsent(session, attempt, part.node_name)
     return f"node {part.node_name} did not end its ranks in time after the failure of another node"
 
 

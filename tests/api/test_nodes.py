@@ -117,7 +117,7 @@ def test_a_lost_node_is_removed_until_its_agent_returns(api: Api) -> None:
     claim = scenes.run(api.database)
     lost = update(NodeRow).values(seen_at=NodeRow.seen_at - 1_000.0, draining=True)
     for why, step in (
-        ("n1 sent a heartbeat 0 s ago", lambda session: session.execute(lost)),
+        ("n1 sent a heartbeat", lambda session: session.execute(lost)),
         (f"an attempt of job {claim.job_id} has not ended on node n1", lambda _: None),
     ):
         assert why in problem(api.http.delete("/v1/nodes/n1"), 409, "conflict")["detail"]

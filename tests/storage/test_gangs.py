@@ -120,6 +120,7 @@ def test_a_cause_is_not_forgotten_when_its_node_or_another_is_lost(database: Dat
         assert scenes.end(database, parts[1 - lost], Reason.NETWORK)
         job = scenes.job_of(database, parts[0].job_id)
         assert (job.state, job.reason) == (JobState.FAILED, "user_error")
+        assert scenes.kinds(database, job.id).count("warning") == 1
         for part in parts:
             assert scenes.release(database, part)
 
@@ -173,6 +174,7 @@ def test_a_node_that_does_not_end_its_ranks_is_given_up_after_a_lease(database: 
     set_cause_ago(database, Timings().lease_seconds + 1)
     (decision,) = filter(None, settle(database))
     assert decision.startswith("node n2 did not end its ranks in time")
+    assert scenes.kinds(database, first.job_id).count("warning") == 1
     assert scenes.renew(database, second) == {}
     assert states(database) == {"n1": AssignmentState.CLAIMED, "n2": AssignmentState.ENDED}
     assert scenes.state_of(database, first.job_id) is JobState.STARTING
