@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.utils.data import DataLoader, Dataset
 
 from lockstep.domain.training.layout import RankLayout
@@ -22,7 +23,7 @@ from lockstep.engine.data.fingerprint import Samples, look, other_samples
 from lockstep.engine.data.loader import RankBatch
 from lockstep.engine.runtime import randomness
 from lockstep.engine.runtime.document import NotPlainError, require_plain
-from lockstep.engine.runtime.errors import BadSpecError, EngineError
+from lockstep.engine.runtime.errors import BadSpecError, EngineError, listed
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.task.interface import Task
 
@@ -33,8 +34,8 @@ def model_of(task: Task) -> nn.Module:
     Raises
     ------
     EngineError
-        ``bad_spec``: it is none, it is wrapped to share gradients, its embeddings are sparse, or
-        its extra state cannot be read back.
+        ``bad_spec``: it is none, it is wrapped to share gradients, it is lazy, its embeddings are
+        sparse, or its extra state cannot be read back.
     """
     model: object = task.model()
     if not isinstance(model, nn.Module):
@@ -47,6 +48,12 @@ def model_of(task: Task) -> nn.Module:
                 f"model() returns a {type(module).__name__}: return the bare model; the engine "
                 "reduces the gradients (train.strategy)",
             )
+    tensors = [*model.named_parameters(), *model.named_buffers()]
+    if lazy := [name for name, each in tensors if is_lazy(each)]:
+        raise BadSpecError(
+            f"model() returns lazy modules, whose values have no shape yet ({listed(lazy)}): "
+            "name their sizes, or call the model once in model(), with a batch of zeros",
+        )
     for name, module in model.named_modules():
         if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse:
             raise sparse_gradients(f"{name}.weight" if name else "weight")

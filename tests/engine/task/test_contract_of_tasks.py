@@ -154,6 +154,11 @@ class Frozen(Line):
         return nn.Linear(2, 1).requires_grad_(False)
 
 
+class Lazy(Line):
+    def model(self) -> nn.Module:
+        return nn.Sequential(nn.LazyLinear(3), nn.Linear(3, 1))
+
+
 class Ragged(Line):
     def dataset(self, split: str) -> Dataset[Any]:
         return [(torch.zeros(2 + index), torch.zeros(())) for index in range(10)]  # type: ignore[return-value] # as users do
@@ -200,6 +205,7 @@ def train(task: Task, folder: Path, **more: Any) -> Trainer:
             r"model\(\) must return the nn.Module to train, got None \(missing return statement",
         ),
         (Wrapped, r"model\(\) returns a DataParallel: return the bare model"),
+        (Lazy, r"model\(\) returns lazy modules.*no shape yet \(0.weight, 0.bias\): name their"),
         (NoNumber, r"weight\(\) must return a number, got None \(missing return statement"),
         (Weights, r"weight\(\) must return a number, got tensor"),
         (
