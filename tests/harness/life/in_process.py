@@ -3,7 +3,7 @@
 They run over real databases, on a simulated clock. ``look`` reads all data of the guarantees
 directly from the rows, without the code under test.
 
-Not here: the required state (``tests.harness.life.model``), and the actions (``tests.harness.life.machine``).
+Not here: the required state (``tests.harness.life.model``), and the actions (``tests.harness.life.actions``).
 """
 
 from __future__ import annotations

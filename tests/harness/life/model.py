@@ -8,7 +8,7 @@ Use: an action is passed to the model *before* the database is read. The model r
 answer of the service, and records the events that may follow. ``check`` then replays every new
 event against this record.
 
-Not here: actions on the service (``tests.harness.life.machine``).
+Not here: actions on the service (``tests.harness.life.actions``).
 """
 
 from __future__ import annotations
