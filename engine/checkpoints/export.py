@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,10 +26,14 @@ from torch import Tensor
 
 from lockstep.domain.life.attempt import MANIFEST
 from lockstep.domain.life.manifest import FILE_NAME, FORMER_STATE, STATE, TENSORS
+from lockstep.domain.spec.job import JobSpec
+from lockstep.domain.spec.train import Train
+from lockstep.domain.training.plan import BatchPlan
 from lockstep.engine.checkpoints import tensors
 from lockstep.engine.checkpoints.checkpoint import Part, Written, hashed
 from lockstep.engine.checkpoints.tensors import NamedTensor
 from lockstep.engine.runtime.document import dtype_name
+from lockstep.engine.runtime.errors import describe
 from lockstep.engine.runtime.scattered import Scattered, identity
 
 MODEL: Final = "model.safetensors"
@@ -40,6 +44,86 @@ _BUFFER_BYTES: Final = 1 << 20
 
 class NotExportableError(Exception):
     """The model holds something that the format has no place for. The message names it."""
+
+
+class RunExport:
+    """Files of the export at the end of a run.
+
+    Parameters
+    ----------
+    folder : Path
+        In which the task writes its files; removed after the last checkpoint.
+    train : Train
+    spec : JobSpec, optional
+        Of the job, if there is one.
+    export_files : callable
+        ``Task.export_files`` with the model.
+    warn : callable
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        train: Train,
+        spec: JobSpec | None,
+        *,
+        export_files: Callable[[Path], None],
+        warn: Callable[[str], None],
+    ):
+        self._folder, self._train, self._spec = folder, train, spec
+        self._export_files, self._warn = export_files, warn
+
+    def files(
+        self, model: Mapping[str, Any], *, step: int, plan: BatchPlan, loss: float | None
+    ) -> dict[str, Part]:
+        """Return the files of the model and of the task; none, with a warning, if it has no form.
+
+        Parameters
+        ----------
+        model : mapping of str to Tensor
+            As of :func:`parts`.
+        step : int
+        plan : BatchPlan
+        loss : float, optional
+            Of the last step.
+        """
+        about = {
+            "job": self._spec.name if self._spec is not None else "",
+            "task": self._train.task,
+            "step": step,
+            "batch_plan": plan.sentence(),
+            "loss": loss,
+            "plan": plan.model_dump(mode="json"),
+            "spec": (
+                self._spec.model_dump(mode="json")
+                if self._spec is not None
+                else {"train": self._train.model_dump(mode="json")}
+            ),
+        }
+        try:
+            return {**self._of_task(), **parts(model, about)}
+        except NotExportableError as error:
+            self._warn(f"the final checkpoint was saved without {MODEL}: {error}")
+            return {}
+
+    def clear(self) -> None:
+        """Remove the task's files, once they are in the checkpoint."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _of_task(self) -> dict[str, Part]:
+        self.clear()
+        try:
+            self._folder.mkdir()
+            self._export_files(self._folder)
+            files, refused = files_of(self._folder)
+        except Exception as error:  # noqa: BLE001 - the job's code; the trained weights must not be lost by it
+            self._warn(
+                f"the export lacks the files of the task: export_files raised {describe(error)}"
+            )
+            return {}
+        if refused:
+            self._warn(f"the export skips files of the task: {', '.join(refused)}")
+        return files
 
 
 def parts(model: Mapping[str, Any], about: Mapping[str, Any]) -> dict[str, Part]:

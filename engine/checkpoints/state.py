@@ -20,16 +20,16 @@ The state is complete whatever its distribution over ranks during training, so a
 can resume from it. The step is the position of the loader and of the schedule. Random draws are
 seeded from it too (``engine.runtime.randomness``), so no state of torch's own generators is stored.
 
-Not here: the form in files (``engine.checkpoints.contents``), the thread that writes them
-(``engine.checkpoints.saving``), the time of a save (``engine.loop.trainer``), the choice of the
-checkpoint to resume from (``engine.checkpoints.choosing``).
+Not here: the comparison with a run (``engine.checkpoints.belonging``), the exported model
+(``engine.checkpoints.export``), the form in files (``engine.checkpoints.contents``), the thread
+that writes them (``engine.checkpoints.saving``), the time of a save (``engine.loop.trainer``), the
+choice of the checkpoint to resume from (``engine.checkpoints.choosing``).
 """
 
 from __future__ import annotations
 
 import contextlib
 import platform
-import shutil
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -43,16 +43,18 @@ from lockstep.domain.life.grace import SaveTime
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.spec.train import Train
 from lockstep.domain.training.plan import BatchPlan
-from lockstep.engine.checkpoints import changes, checkpoint, choosing, export
+from lockstep.engine.checkpoints import changes, checkpoint, choosing
+from lockstep.engine.checkpoints.belonging import RunIdentity
 from lockstep.engine.checkpoints.checkpoint import CheckpointMetric, SavedCheckpoint
+from lockstep.engine.checkpoints.collecting import whole_state
 from lockstep.engine.checkpoints.contents import State
+from lockstep.engine.checkpoints.export import RunExport
 from lockstep.engine.checkpoints.saving import Background, Saver, StateSender
-from lockstep.engine.data import fingerprint
 from lockstep.engine.data.fingerprint import Samples
 from lockstep.engine.model.precision import Precision
 from lockstep.engine.parallel.staged import StageParallel
 from lockstep.engine.parallel.tensor import TensorParallel
-from lockstep.engine.runtime.errors import BadSpecError, describe
+from lockstep.engine.runtime.errors import BadSpecError
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.telemetry import Telemetry
 from lockstep.engine.state.reasons import Reasons, listed, not_exact
@@ -61,9 +63,6 @@ from lockstep.engine.strategies.base import Strategy
 from lockstep.system.files import write_atomically
 
 _EVAL: Final = "eval/"
-_EXPORT: Final = ".export"
-"""Folder below the attempt's in which a task writes its files; removed after the last
-checkpoint."""
 
 
 class TrainingState:
@@ -106,23 +105,13 @@ class TrainingState:
         export_files: Callable[[Path], None] = lambda _: None,
     ):
         self._folder, self._ranks, self._telemetry = folder, ranks, telemetry
-        self._train, self._plan, self._spec = train, plan, spec
-        self._samples, self._read_again, self._precision = samples, read_again, precision
-        self._export_files = export_files
-        self._identity = {"batch_size": plan.batch_size, "seed": train.seed, "samples": size}
-        self._layout = {
-            "world_size": plan.world_size,
-            "micro_batch_size": plan.micro_batch_size,
-            "strategy": train.strategy.label,
-            "threads": torch.get_num_threads(),
-            "device": ranks.device.type,
-            "torch": str(torch.__version__),
-            "machine": platform.machine(),
-        }
-        if plan.tensor > 1:
-            self._layout["tensor"] = plan.tensor
-        if plan.pipeline > 1:
-            self._layout["pipeline"] = plan.pipeline
+        self._train, self._plan, self._precision = train, plan, precision
+        self._export = RunExport(
+            folder / ".export", train, spec, export_files=export_files, warn=telemetry.warn
+        )
+        values = {"batch_size": plan.batch_size, "seed": train.seed, "samples": size}
+        self._identity = RunIdentity(values, samples, read_again, ranks, telemetry.warn)
+        self._layout = _layout_of(train, plan, ranks)
         self._final_step: int | None = None
         self._warned_of_metric = False
         self._resumed: CheckpointMetric | None = None
@@ -197,15 +186,15 @@ class TrainingState:
         if self._saver is None and self._sender is None:
             return
         started = time.monotonic()
-        model, inner, groups = _whole_state(strategy, optimizer, tensor, stage)
+        model, inner, groups = whole_state(strategy, optimizer, tensor, stage)
         model.update(buffers or {})
         state: State = {
             "model": model,
             "held": held,
             # In one order, whichever ranks hold the parts.
             "optimizer": {**inner, "state": dict(sorted(inner["state"].items()))},
-            "identity": self._identity,
-            "samples": self._samples,
+            "identity": self._identity.values,
+            "samples": self._identity.samples,
             "parameters": groups,
             "layout": self._layout,
             "train": changes.training_fields(self._train),
@@ -241,10 +230,12 @@ class TrainingState:
             spent = time.monotonic() - started
             saver.begin(step, state, measured=measured, collected_seconds=spent)
             return
-        others = self._exported(state["model"], step, values) if final else {}
+        loss = values.get("train/loss")
+        model, plan = state["model"], self._plan
+        others = self._export.files(model, step=step, plan=plan, loss=loss) if final else {}
         spent = time.monotonic() - started
         saver.write(step, state, measured=measured, others=others, collected_seconds=spent)
-        shutil.rmtree(self._folder / _EXPORT, ignore_errors=True)
+        self._export.clear()
 
     def poll(self) -> None:
         """Raise errors of a checkpoint that is written in the background.
@@ -320,44 +311,6 @@ class TrainingState:
             )
         return CheckpointMetric(name, value)
 
-    def _exported(
-        self, model: State, step: int, values: Mapping[str, float]
-    ) -> Mapping[str, checkpoint.Part]:
-        about = {
-            "job": self._spec.name if self._spec is not None else "",
-            "task": self._train.task,
-            "step": step,
-            "batch_plan": self._plan.sentence(),
-            "loss": values.get("train/loss"),
-            "plan": self._plan.model_dump(mode="json"),
-            "spec": (
-                self._spec.model_dump(mode="json")
-                if self._spec is not None
-                else {"train": self._train.model_dump(mode="json")}
-            ),
-        }
-        try:
-            return {**self._task_files(), **export.parts(model, about)}
-        except export.NotExportableError as error:
-            self._telemetry.warn(f"the final checkpoint was saved without {export.MODEL}: {error}")
-            return {}
-
-    def _task_files(self) -> Mapping[str, checkpoint.Part]:
-        folder = self._folder / _EXPORT
-        shutil.rmtree(folder, ignore_errors=True)
-        try:
-            folder.mkdir()
-            self._export_files(folder)
-            files, refused = export.files_of(folder)
-        except Exception as error:  # noqa: BLE001 - the job's code; the trained weights must not be lost by it
-            self._telemetry.warn(
-                f"the export lacks the files of the task: export_files raised {describe(error)}"
-            )
-            return {}
-        if refused:
-            self._telemetry.warn(f"the export skips files of the task: {', '.join(refused)}")
-        return files
-
     # --- restoring
 
     def restored(
@@ -385,7 +338,7 @@ class TrainingState:
         if found is None:
             return None
         name, folder, state = found
-        self._refuse_another(name, state, model)
+        self._identity.require_same(name, state, model)
         if state["step"] > steps:
             raise BadSpecError(
                 f"the checkpoint {name} is at step {state['step']}, but the run has only {steps}",
@@ -429,57 +382,17 @@ class TrainingState:
                 f"training fields changed since the checkpoint of step {state['step']}: {changed}"
             )
 
-    def _refuse_another(self, name: str, state: State, model: nn.Module) -> None:
-        """Raise if the checkpoint belongs to another run, with the differences.
 
-        All ranks must call this.
-        """
-        there = state["identity"]
-        wrong = [
-            f"{key} {there.get(key)!r}, now {value!r}"
-            for key, value in self._identity.items()
-            if there.get(key) != value
-        ]
-        if wrong:
-            raise BadSpecError(f"the checkpoint {name} belongs to another run: {'; '.join(wrong)}")
-        wrong = fingerprint.differences(state["model"], model.state_dict(), formats=True)
-        if wrong:
-            raise BadSpecError(
-                f"the checkpoint {name} belongs to another model: {fingerprint.sentence(wrong)}",
-            )
-        # Rank 0 checks the samples for all ranks.
-        wrong = self._ranks.from_first(
-            self._other_samples(state.get("samples", {})) if self._ranks.first else []
-        )
-        if wrong:
-            raise BadSpecError(
-                f"the checkpoint {name} belongs to another dataset: {fingerprint.sentence(wrong)}",
-            )
-
-    def _other_samples(self, there: Samples) -> list[str]:
-        wrong = fingerprint.other_samples(there, self._samples)
-        if wrong and fingerprint.other_samples(self._read_again(), self._samples):
-            self._telemetry.warn(
-                "a sample of the dataset differs each time it is fetched: the dataset cannot be "
-                "compared with the checkpoint's, and the run is not repeatable"
-            )
-            return []
-        return wrong
-
-
-def _whole_state(
-    strategy: Strategy,
-    optimizer: torch.optim.Optimizer,
-    tensor: TensorParallel | None,
-    stage: StageParallel | None,
-) -> tuple[State, State, list[list[str]]]:
-    """Return the state of the whole model and optimizer, and its parameters in each group."""
-    model, inner = strategy.model_state(), strategy.optimizer_state(optimizer)
-    groups = fingerprint.parameter_order(strategy.model, optimizer)
-    names = [name for members in groups for name in members]
-    if tensor is not None:
-        model, inner = tensor.whole_model(model), tensor.whole_optimizer(inner, names)
-    if stage is not None:
-        model, inner = stage.whole_model(model), stage.whole_optimizer(inner, names)
-        groups = [members for _, members in stage.whole.groups]
-    return model, inner, groups
+def _layout_of(train: Train, plan: BatchPlan, ranks: Ranks) -> dict[str, Any]:
+    """Return the values that the last bits of a result depend on."""
+    layout = {
+        "world_size": plan.world_size,
+        "micro_batch_size": plan.micro_batch_size,
+        "strategy": train.strategy.label,
+        "threads": torch.get_num_threads(),
+        "device": ranks.device.type,
+        "torch": str(torch.__version__),
+        "machine": platform.machine(),
+    }
+    cuts = {"tensor": plan.tensor, "pipeline": plan.pipeline}
+    return layout | {name: count for name, count in cuts.items() if count > 1}

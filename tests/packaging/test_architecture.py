@@ -32,7 +32,6 @@ PAGE_LINES_MAX = 250
 LONGER: dict[str, str] = {
     **dict.fromkeys(
         (
-            "engine/checkpoints/state.py",
             "lockstep/client/api.py",
             "worker/agent/assignment.py",
         ),
