@@ -17,7 +17,6 @@ logged and retried after a pause.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -39,14 +38,13 @@ from lockstep.system.processes import ProcessSnapshot
 from lockstep.worker.agent.addresses import Reservation
 from lockstep.worker.agent.context import AttemptContext
 from lockstep.worker.agent.ending import Ending
+from lockstep.worker.agent.launcher_process import LauncherProcess
 from lockstep.worker.agent.outcomes import of_a_dead_launcher, unstarted
 from lockstep.worker.agent.peers import Peers, unreachable
 from lockstep.worker.agent.starting import LauncherStart
 from lockstep.worker.devices.device_memory import MemoryReclaim
 from lockstep.worker.devices.drivers import used_bytes
 from lockstep.worker.folders import DamagedFileError, Folder
-from lockstep.worker.launch.identity import launcher_key, started_in
-from lockstep.worker.launch.sweeping import ProcessTree
 from lockstep.worker.upload.stream import Stream
 from lockstep.worker.upload.uploaders import Uploaders
 
@@ -82,22 +80,17 @@ class Attempt:
         self._context = context
         self._log = log.bind(assignment=stream.assignment_id)
         self._start = None if claim is None else LauncherStart(context, folder, claim)
-        self._ending = Ending(folder, least_seconds=context.timings.stop_grace_seconds)
-        self._tree = ProcessTree(folder.path, None)
+        grace = context.timings.stop_grace_seconds
+        self._ending = Ending(folder, least_seconds=grace)
+        self._launcher = LauncherProcess(folder, context.children)
         self._uploaders: Uploaders | None = None
         self._rendezvous: Reservation | None = None
         self._memory = MemoryReclaim(folder.memory_before, used_bytes)
-        self._peers = Peers(
-            context.database,
-            context.node_name,
-            stream,
-            least_seconds=context.timings.stop_grace_seconds,
-        )
+        self._peers = Peers(context.database, context.node_name, stream, least_seconds=grace)
         self._outcome: Outcome | None = None
         self._node_failed = False
         self._assignment: AssignmentFile | None = None
         """As this agent read it first."""
-        self._rebooted = False
         self._fence_deadline = 0.0
         self._lost = False
         self._detached = False
@@ -204,7 +197,7 @@ class Attempt:
 
     def remember(self, process_snapshot: ProcessSnapshot) -> None:
         """Remember the processes of the attempt."""
-        self._tree.remember(process_snapshot)
+        self._launcher.remember(process_snapshot)
 
     def detach(self) -> None:
         """The agent ends and the attempt continues without it."""
@@ -242,12 +235,8 @@ class Attempt:
                 self._log.debug("phase", phase=self.phase.name)
                 continue
             watch_seconds = self._context.timings.watch_seconds
-            pause = (
-                min(BACKOFF_SECONDS_MAX, watch_seconds * 2.0 ** min(failures, 10))
-                if failures
-                else watch_seconds
-            )
-            self._wake.wait(pause)
+            pause = min(BACKOFF_SECONDS_MAX, watch_seconds * 2.0 ** min(failures, 10))
+            self._wake.wait(pause if failures else watch_seconds)
             self._wake.clear()
 
     def _prepare(self) -> Phase:
@@ -262,7 +251,7 @@ class Attempt:
         if isinstance(started, Outcome):
             self._node_failed = self._start.node_failed
             return self._conclude(started)
-        self._tree.launcher = self._start.launcher
+        self._launcher.started(self._start.launcher)
         return Phase.WATCH if started else Phase.PREPARE
 
     def _fence_of_a_start(self) -> float | None:
@@ -282,48 +271,29 @@ class Attempt:
             self._assignment = assignment
             self._peers.node_count = assignment.node_count
             self._uploaders = self._start_uploaders(assignment)
-            self._wake_at_its_end()
-        alive = self._launcher_is_alive()
+            self._launcher.at_end(self.wake)  # Otherwise the next check finds the end.
+        alive = self._launcher.is_alive()
         # In this order: a launcher writes its result and then ends, and neither is missed.
         if self.folder.files.exists(contract.RESULT):
             return Phase.DRAIN
         if not alive:
             self._outcome = self._outcome_of_a_dead_launcher()
-            self._log.warning(
-                "the launcher has disappeared",
-                outcome=self._outcome.message,
-            )
+            self._log.warning("the launcher has disappeared", outcome=self._outcome.message)
             return Phase.DRAIN
         if self._ending.obey(self._assignment):
             self._uploaders.hurry_files()
         elif self._ending.is_overdue():
-            self._tree.kill()
+            self._launcher.kill()
         self._peers.pass_stop_on(self.folder)
         return Phase.WATCH
-
-    def _wake_at_its_end(self) -> None:
-        """Wake up once the launcher has ended. Otherwise the next check finds the end."""
-        if self._tree.launcher is not None:
-            with contextlib.suppress(OSError):
-                processes.at_end_of(self._tree.launcher, self.wake)
-
-    def _launcher_is_alive(self) -> bool:
-        launcher = self._tree.launcher
-        if launcher is None:
-            return False
-        return self._context.children.exit_status(launcher.pid) is None and processes.is_alive(
-            launcher
-        )
 
     def _outcome_of_a_dead_launcher(self) -> Outcome:
         ended = self._ending.outcome("and its processes were killed")
         if ended is not None:
             return ended
-        if self._rebooted:
+        if self._launcher.rebooted:
             return Outcome.of(Reason.LOST, "the node was restarted while the attempt ran")
-        launcher = self._tree.launcher
-        status = None if launcher is None else self._context.children.exit_status(launcher.pid)
-        return of_a_dead_launcher(self.folder, status)
+        return of_a_dead_launcher(self.folder, self._launcher.status())
 
     def _conclude(self, outcome: Outcome) -> Phase:
         """An outcome that no launcher will write."""
@@ -336,14 +306,11 @@ class Attempt:
         A launcher has none left when it has written its result and ended by itself. A rank may have
         written that file.
         """
-        launcher = self._tree.launcher
-        status = None if launcher is None else self._context.children.exit_status(launcher.pid)
-        if status != 0 and not self._tree.kill():
+        if self._launcher.status() != 0 and not self._launcher.kill():
             return Phase.DRAIN
         self._peers.report(self._final_outcome())
-        sent = self._uploaders is None or self._uploaders.finish(
-            self._context.timings.watch_seconds
-        )
+        watch_seconds = self._context.timings.watch_seconds
+        sent = self._uploaders is None or self._uploaders.finish(watch_seconds)
         return Phase.END if sent else Phase.DRAIN
 
     def _end(self) -> Phase:
@@ -375,25 +342,22 @@ class Attempt:
             if outcome.last_step is None:
                 details["last_step"] = self._uploaders.last_step
             if outcome.reason is Reason.SUCCEEDED and self._uploaders.final_checkpoint_lost:
-                return Outcome.of(
-                    Reason.STORAGE,
-                    "the run ended well, but its result could not be stored",
-                    **details,
-                )
+                message = "the run ended well, but its result could not be stored"
+                return Outcome.of(Reason.STORAGE, message, **details)
         return outcome.model_copy(update=details)
 
     def _abandon(self) -> Phase:
         """The lease is lost: kill at once; nothing that was written is sent."""
         if self._uploaders is not None:
             self._uploaders.stop()
-        return Phase.CLEAR if self._tree.kill() else Phase.ABANDON
+        return Phase.CLEAR if self._launcher.kill() else Phase.ABANDON
 
     def _clear(self) -> Phase:
         """Release the attempt's resources, once no process of it is left."""
         # The second returns whether orphans of any attempt were found; one of this may be among
         # them.
         if (
-            not self._tree.kill()
+            not self._launcher.kill()
             or self._context.children.sweep_orphans()
             or not self._memory.over()
         ):
@@ -408,8 +372,7 @@ class Attempt:
         self._context.freed()
         if self._rendezvous is not None:
             self._rendezvous.release()
-        if self._tree.launcher is not None:
-            self._context.children.forget(self._tree.launcher.pid)
+        self._launcher.forget()
         self._context.retire(self.folder)
         return Phase.OVER
 
@@ -431,14 +394,7 @@ class Attempt:
     def _recognise(self) -> None:
         """Find out from the folder and the processes how far the agent before this one got."""
         self._fence_deadline = self.folder.fence()
-        file = self.folder.launcher()
-        self._rebooted = file is not None and file.boot_id != processes.boot_id()
-        self._tree.launcher = launcher_key(file)
-        if file is None:
-            # A launcher that just started may not have written its file. The oldest marked process
-            # is the launcher.
-            started = started_in(self.folder.path, ProcessSnapshot.take())
-            self._tree.launcher = started[0].key if started else None
-            if not started and not self.folder.was_launched() and self.leased:
-                self.phase = self._conclude(unstarted(self.folder))
+        known = self._launcher.recognise() or self.folder.was_launched()
+        if not known and self.leased:
+            self.phase = self._conclude(unstarted(self.folder))
         self._ending.recognise()

@@ -90,9 +90,9 @@ class Children:
             return pid
 
     def exit_status(self, pid: int) -> int | None:
-        """Exit code of a launcher that this agent started and that has ended (negative.
+        """Return the exit code of a launcher that this agent started and that has ended, or None.
 
-        A signal), else None.
+        A negative one is a signal.
         """
         with self._lock:
             launcher = self._launchers.get(pid)

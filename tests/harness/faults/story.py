@@ -36,6 +36,7 @@ from lockstep.storage.db.database import Database
 from lockstep.storage.logs import log_pages
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.worker.agent.assignment import Attempt, Phase
+from lockstep.worker.agent.launcher_process import LauncherProcess
 from lockstep.worker.agent.supervisor import Supervisor
 from lockstep.worker.folders import Folder
 from lockstep.worker.launch.sweeping import Children, ProcessTree
@@ -176,9 +177,9 @@ class Telling:
                 (uploaders, "UploadLoop", Turns),
                 (Attempt, "start", lambda _self: None),
                 (
-                    Attempt,
-                    "_launcher_is_alive",
-                    lambda self: not self.folder.file(contract.RESULT).exists(),
+                    LauncherProcess,
+                    "is_alive",
+                    lambda self: not self._folder.file(contract.RESULT).exists(),
                 ),
                 (ProcessTree, "kill", lambda _self, seconds=1.0: True),
                 (Children, "sweep_orphans", lambda _self: 0),
