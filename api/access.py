@@ -24,6 +24,7 @@ from starlette.concurrency import run_in_threadpool
 
 from lockstep.api.auth.bearer import Caller, token_key
 from lockstep.api.http.addresses import check_address
+from lockstep.api.http.body import refuse_body
 from lockstep.api.http.conditional import refuse_if_match
 from lockstep.api.http.problems import problem_response, request_id_of
 from lockstep.api.parts import AppStateDep, parts_of
@@ -150,10 +151,10 @@ def _add_headers(request: Request, headers: dict[str, str]) -> None:
     request.scope["state"].setdefault("headers", {}).update(headers)
 
 
-guarded = [Depends(_caller), Depends(check_address), Depends(refuse_if_match)]
+guarded = [Depends(_caller), Depends(check_address), Depends(refuse_body), Depends(refuse_if_match)]
 """Dependencies of every router under ``/v1``. They run before the body is read.
 ``api.http.openapi`` describes them."""
-unguarded = [Depends(check_address)]
+unguarded = [Depends(check_address), Depends(refuse_body)]
 """Dependencies of a route that is open without a token."""
 
 

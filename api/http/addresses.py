@@ -74,11 +74,17 @@ def _repeated(request: Request) -> Iterator[FieldError]:
         )
 
 
-def _single_valued(route: APIRoute) -> set[str]:
-    """Return the query parameters of a route that are no lists."""
+def parameter_fields(route: APIRoute) -> dict[str, Any]:
+    """Return the fields of a route's query parameters, by name."""
     fields: dict[str, Any] = {}
     for parameter in route.dependant.query_params:
         kind: Any = parameter.field_info.annotation
         grouped = isclass(kind) and issubclass(kind, BaseModel)
         fields |= kind.model_fields if grouped else {parameter.alias: parameter.field_info}
+    return fields
+
+
+def _single_valued(route: APIRoute) -> set[str]:
+    """Return the query parameters of a route that are no lists."""
+    fields = parameter_fields(route)
     return {name for name, field in fields.items() if get_origin(field.annotation) is not list}

@@ -19,8 +19,11 @@ from email.message import Message
 from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 from fastapi import Depends, Request
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 
+from lockstep.api.http.addresses import parameter_fields
+from lockstep.api.http.problems import wrong_parameters
 from lockstep.domain import limits
 from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
 from lockstep.domain.spec.reading import field_errors, invalid
@@ -67,6 +70,28 @@ async def read_bounded(request: Request, bytes_max: int, what: str) -> AsyncIter
             yield chunk
 
 
+async def refuse_body(request: Request) -> None:
+    """Refuse a body where none is read, such as ``{"now": true}`` of a cancel (a dependency).
+
+    Raises
+    ------
+    LockstepError
+        ``invalid``, with the parameters that the address may have.
+    """
+    route: APIRoute = request.scope["route"]
+    declared = route.body_field is not None or "requestBody" in (route.openapi_extra or {})
+    if declared or request.method in {"GET", "HEAD"} or not _has_body(request):
+        return
+    names = ", ".join(sorted(parameter_fields(route)))
+    advice = f"send {names} in the query of the address" if names else "send it without a body"
+    raise wrong_parameters((FieldError("/body", "this request takes no body", None, advice),))
+
+
+def _has_body(request: Request) -> bool:
+    length = request.headers.get("content-length", "0")
+    return "transfer-encoding" in request.headers or length != "0"
+
+
 def check_media_type(request: Request, accepted: frozenset[str]) -> None:
     """Reject a body with a missing or unexpected media type.
 
@@ -74,10 +99,7 @@ def check_media_type(request: Request, accepted: frozenset[str]) -> None:
     """
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     first = min(accepted)
-    has_body = (
-        "transfer-encoding" in request.headers or request.headers.get("content-length", "0") != "0"
-    )
-    if given not in accepted and (given or has_body):
+    if given not in accepted and (given or _has_body(request)):
         found = f"is {given!r}" if given else "has no Content-Type"
         raise LockstepError(
             ErrorCode.MEDIA_TYPE,

@@ -134,6 +134,21 @@ def test_a_parameter_with_one_value_is_given_once(unchanged_api: Api) -> None:
         assert unchanged_api.http.get(address).status_code == 200
 
 
+def test_a_body_is_refused_where_none_is_read(unchanged_api: Api) -> None:
+    for method, address, advice in (
+        ("POST", "/v1/jobs/x/cancel", "send now in the query of the address"),
+        ("POST", "/v1/jobs/x/resume", "send it without a body"),
+        ("DELETE", "/v1/jobs/x", "send it without a body"),
+        ("DELETE", "/v1/session", "send it without a body"),
+    ):
+        answer = unchanged_api.http.request(method, address, json={"now": True})
+        found = problem(answer, 422, "invalid")
+        assert found["detail"] == "body: this request takes no body"
+        assert (found["errors"][0]["pointer"], found["next_step"]) == ("/body", advice)
+        chunked = unchanged_api.http.request(method, address, content=iter([b"{}"]))
+        problem(chunked, 422, "invalid")
+
+
 @pytest.mark.parametrize("address", ["/v1/jobs", "/v1/jobs/plan", "/v1/jobs/none/clone"])
 def test_a_body_in_another_charset_is_refused(unchanged_api: Api, address: str) -> None:
     def send(charset: str) -> int:
