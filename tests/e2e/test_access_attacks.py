@@ -103,8 +103,12 @@ def test_row_3_a_foreign_id_is_answered_as_a_random_one(site: Site) -> None:
     assert len(about) > 15
     for operation in about:
         unknown = str(uuid4()), "made-up"
-        bodies = {"members": {"role": "viewer"}, "/v1/projects/": {"title": "x"}, "clone": {}}
-        bodies["patch /v1/jobs"] = {}
+        bodies = {
+            "put /v1/projects/{project}/members": {"role": "viewer"},
+            "patch /v1/projects/": {"title": "x"},
+            "patch /v1/jobs": {},
+            "clone": {},
+        }
         body = next((value for part, value in bodies.items() if part in operation), None)
         one, other = (
             site.ask(*filled(operation, *names), body, by=site.lea)
