@@ -4,7 +4,8 @@ A failure in a gang spreads: one rank dies, its peers fail in their next collect
 sends SIGTERM to the rest. The outcome must name the first. A failure is *secondary*, and never the
 outcome while there is another, if the rank reports that it lost a peer, or if a signal ended it
 during the tear-down and it left no evidence. Of the others the earliest counts, by the time in its
-error file if it has one: a rank that raised first may well have exited last.
+error file if it has one: a rank that raised first may well have exited last. Of secondary failures
+a crash comes first, because a rank that crashes may be found dead after the peers that lost it.
 
 Not here: the consequence of an outcome for the job (``domain.life.retrying``).
 """
@@ -274,7 +275,14 @@ def _first(failures: list[_Failure], assignment: AssignmentFile) -> _Failure:
     if asked:
         # The code is the wish of the job's own code, also where a shell counts from 128.
         return asked[0]._replace(signal=None, lost_peer=False)
-    return min(failures, key=lambda failure: (failure.secondary, failure.time))
+    own = signal.Signals[f"SIG{assignment.spec.stop_signal}"]
+    sent = {None, signal.SIGTERM, signal.SIGKILL, own}
+
+    def order(failure: _Failure) -> tuple[bool, bool, float]:
+        crashed = failure.secondary and not failure.lost_peer and failure.signal not in sent
+        return failure.secondary, not crashed, failure.time
+
+    return min(failures, key=order)
 
 
 def _asks_for_retry(failure: _Failure, assignment: AssignmentFile) -> bool:

@@ -45,7 +45,7 @@ from lockstep.domain.training.layout import RankLayout
 from lockstep.engine.launcher.bounds import Bounds
 from lockstep.engine.launcher.facts import Cause, Exit, Facts
 from lockstep.engine.launcher.files import read_model
-from lockstep.engine.launcher.signals import end_of
+from lockstep.engine.launcher.signals import end_of, signal_in
 from lockstep.engine.launcher.stall.device_use import DeviceUse
 from lockstep.engine.launcher.stall.silence import SilenceDetector, SilenceEvent
 from lockstep.engine.launcher.stall.stalls import StallDetector
@@ -206,7 +206,8 @@ class GangWatch(threading.Thread):
         for rank, code in sorted(
             ended.items(), key=lambda entry: (entry[1] == -signal.SIGTERM, entry[1] >= 0, entry[0])
         ):
-            torn_down = self.facts.cause is not None
+            is_first = self.facts.cause is None
+            torn_down = not (is_first or self._killed_by_another(code))
             exit_ = Exit(
                 rank, code, time.time(), torn_down, early=code == 0 and self._is_needed(rank)
             )
@@ -220,7 +221,7 @@ class GangWatch(threading.Thread):
                 # Independent of the others' state: they may fail because of this before the next
                 # check.
                 self.facts.left_behind = self._assignment.spec.kind == "train"
-            if exit_.failed and not torn_down:
+            if exit_.failed and is_first:
                 self._end_by("failure", time.monotonic() + self._bounds.failure_grace_seconds)
                 if len(self.facts.ranks) > 1:
                     self._log_line(f"Rank {rank} {end_of(code)}; killing the others.")
@@ -229,6 +230,14 @@ class GangWatch(threading.Thread):
         """Return the exit codes of those of the ranks that have ended."""
         codes = {rank: self._processes[rank].poll() for rank in ranks}
         return {rank: code for rank, code in codes.items() if code is not None}
+
+    def _killed_by_another(self, code: int) -> bool:
+        """Return whether a rank got SIGKILL before the watch sent any.
+
+        Its sockets close before it can be found dead, so a peer may be found first.
+        """
+        wrapped = self._assignment.spec.kind == "script"
+        return self._killed_at is None and signal_in(code, wrapped=wrapped) == signal.SIGKILL
 
     def _is_needed(self, rank: int) -> bool:
         """Return whether a rank of the engine has more to do.

@@ -15,6 +15,7 @@ command (``engine.launcher.start.stub``), an attempt on one node
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import time
@@ -132,7 +133,10 @@ class _Agent(LocalElasticAgent):
             if self._gang.stopping():
                 close(signal.SIGCONT, _STOP_SECONDS_MAX)
             else:
-                close(death_sig or signal.SIGTERM, int(self._bounds.failure_grace_seconds))
+                # After the watch, which notes that the launcher sent SIGKILL.
+                close(
+                    death_sig or signal.SIGTERM, math.ceil(self._bounds.failure_grace_seconds) + 1
+                )
 
         return closing
 

@@ -119,6 +119,15 @@ def test_of_two_exceptions_the_earlier_is_the_outcome() -> None:
     assert (outcome.rank, outcome.reason) == (1, Reason.NON_FINITE)
 
 
+def test_a_crash_that_is_found_after_its_peers_is_the_outcome() -> None:
+    exits = (_exit(1, 1, time=10.0), _exit(0, -signal.SIGSEGV, time=10.1, torn_down=True))
+    outcome = _decide(*exits, evidence={1: LOST_PEER})
+    assert (outcome.rank, outcome.signal, outcome.reason) == (0, "SIGSEGV", Reason.KILLED)
+    killed = _exit(0, -signal.SIGKILL, time=10.1)
+    assert _decide(exits[0], killed, evidence={1: LOST_PEER}).signal == "SIGKILL"
+    assert _decide(*exits, evidence={1: RAISED}).rank == 1
+
+
 def test_if_every_rank_lost_the_others_the_network_is_the_cause() -> None:
     exits = (_exit(0, 1), _exit(1, 1, time=11.0, torn_down=True))
     outcome = _decide(*exits, evidence={0: LOST_PEER, 1: LOST_PEER})

@@ -27,11 +27,44 @@ class Dying:
 @pytest.mark.parametrize("killed", [0, 1])
 def test_a_rank_that_dies_while_others_are_asked_comes_first(tmp_path: Path, killed: int) -> None:
     """The watch may stand still between two questions, on a machine without a free core."""
+    watch = _watch(tmp_path)
+    watch._processes = {killed: Dying(None, -signal.SIGKILL), 1 - killed: Dying(1)}
+    watch._note_exits()
+    assert [(exit_.rank, exit_.torn_down) for exit_ in watch.facts.exits] == [
+        (killed, False),
+        (1 - killed, True),
+    ]
+
+
+@pytest.mark.parametrize("code", [-signal.SIGKILL, 128 + signal.SIGKILL, -signal.SIGTERM])
+def test_a_rank_found_dead_after_its_peer_was_killed_by_another(tmp_path: Path, code: int) -> None:
+    """The sockets of a dying process close before it can be found dead."""
+    watch = _watch(tmp_path)
+    watch._processes = {0: Dying(None, None, code), 1: Dying(1)}
+    watch._note_exits()
+    assert [(exit_.rank, exit_.torn_down) for exit_ in watch.facts.exits] == [(1, False)]
+    watch._note_exits()
+    _, late = watch.facts.exits
+    assert (late.rank, late.torn_down) == (0, code == -signal.SIGTERM)
+    assert watch.facts.cause == "failure"
+
+
+def test_a_rank_that_the_watch_has_killed_was_torn_down(tmp_path: Path) -> None:
+    watch = _watch(tmp_path)
+    watch._processes = {0: Dying(None, None, -signal.SIGKILL), 1: Dying(1)}
+    watch._note_exits()
+    watch._kill(0.0)
+    watch._note_exits()
+    assert [exit_.torn_down for exit_ in watch.facts.exits] == [False, True]
+
+
+def _watch(folder: Path) -> GangWatch:
+    """A watch of a script with two ranks."""
     script = {"command": ["x"], "silence_seconds": None}
     spec = read_spec({"name": "x", "kind": "script", "script": script})
     watch = GangWatch(
         AssignmentFile.model_construct(spec=spec, node_count=1, world_size=2),
-        tmp_path,
+        folder,
         Bounds(),
         log_line=lambda *_: None,
         warn=lambda _: None,
@@ -40,9 +73,4 @@ def test_a_rank_that_dies_while_others_are_asked_comes_first(tmp_path: Path, kil
         on_stuck=lambda: None,
     )
     watch.facts.ranks = (0, 1)
-    watch._processes = {killed: Dying(None, -signal.SIGKILL), 1 - killed: Dying(1)}
-    watch._note_exits()
-    assert [(exit_.rank, exit_.torn_down) for exit_ in watch.facts.exits] == [
-        (killed, False),
-        (1 - killed, True),
-    ]
+    return watch
