@@ -12,6 +12,7 @@ Not here: the items of a micro-batch (``engine.data.loader``, ``engine.loop.eval
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import pickle
 import signal
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing import queues
 from multiprocessing.connection import wait
-from multiprocessing.context import ForkContext
+from multiprocessing.context import ForkContext, ForkProcess
 from typing import Any, Final, TypeVar
 
 import torch
@@ -246,8 +247,35 @@ class _Results(queues.Queue):  # type: ignore[type-arg] # generic in the stubs a
         self.put((sent[0], _Failed(reason, message, text[-limits.TRACEBACK_CHARS_MAX :].rstrip())))
 
 
+class _Worker(ForkProcess):
+    """Process that destroys nothing that it has inherited.
+
+    Its collector would find the rank's garbage: a process group, say, whose destructor waits for
+    threads that a fork does not have.
+    """
+
+    def start(self) -> None:
+        """Fork. No collection runs in the process before :meth:`run`."""
+        self._collects = gc.isenabled()
+        gc.disable()
+        try:
+            super().start()
+        finally:
+            if self._collects:
+                gc.enable()
+
+    def run(self) -> None:
+        """Leave alone what exists by now, and work."""
+        gc.freeze()
+        if self._collects:
+            gc.enable()
+        super().run()
+
+
 class _WorkerContext(ForkContext):
     """Start method ``fork``, with queues that report values that cannot be sent."""
+
+    Process = _Worker
 
     def Queue(self, maxsize: int = 0) -> queues.Queue[Any]:  # noqa: N802 - multiprocessing's name
         return _Results(maxsize, ctx=self)

@@ -6,6 +6,7 @@ Not here: the outcome that follows (``tests.engine.launcher.test_verdict``).
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import signal
 import sys
@@ -248,3 +249,40 @@ def test_a_batch_that_cannot_be_pickled_is_an_error_at_once(workers: int) -> Non
             "and collate(), or set loader.workers to 0",
         )
     ]
+
+
+class Inherited:
+    """Garbage of a rank, which its collector alone finds."""
+
+    destroyed = 0
+
+    def __init__(self) -> None:
+        self.itself = self
+
+    def __del__(self) -> None:
+        Inherited.destroyed += 1
+
+
+class Collecting(Dataset[tuple[int, bool]]):
+    """Items that tell what the worker's collector has destroyed."""
+
+    def __getitem__(self, index: int) -> tuple[int, bool]:
+        gc.collect()
+        return Inherited.destroyed, gc.isenabled()
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_a_worker_destroys_nothing_of_its_rank(collects: bool) -> None:
+    """The destructor of a process group would wait for threads that a fork does not have."""
+    gc.collect()
+    Inherited.destroyed = 0
+    gc.disable()
+    Inherited()
+    if collects:
+        gc.enable()
+    fetcher: Fetcher[list[object]] = Fetcher(Collecting(), list, seed=3)
+    try:
+        made = next(micro_batches(fetcher, [[(0, 0)]], workers=1, ahead=1, pin=False))
+        assert (made, gc.isenabled()) == ([(0, collects)], collects)
+    finally:
+        gc.enable()
