@@ -19,6 +19,7 @@ Not here: the forecast (``engine.memory.forecast``) and the count (``engine.runt
 from __future__ import annotations
 
 import faulthandler
+import gc
 import json
 import os
 import pickle
@@ -193,6 +194,7 @@ class _Fork:
 
 
 def _answer_in_child(request: PredictionRequest, answers: IO[bytes], parent: int) -> NoReturn:
+    gc.freeze()  # Garbage of the rank may wait for threads that this process does not have.
     code = 1
     try:
         for number in (signal.SIGTERM, signal.SIGINT):
