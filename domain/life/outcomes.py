@@ -292,13 +292,21 @@ class Outcome(BaseModel, frozen=True):
         )
 
 
-_DEVICE_MEMORY: Final = re.compile(
-    r"OutOfMemoryError|\b(CUDA|HIP|XPU|MPS backend)( error:)? out of memory", re.IGNORECASE
+_ADVICE: Final = (
+    (
+        re.compile(
+            r"OutOfMemoryError|\b(CUDA|HIP|XPU|MPS backend)( error:)? out of memory", re.IGNORECASE
+        ),
+        "The device ran out of memory. Use a smaller micro-batch with more accumulation steps in "
+        "the script, lower precision or activation checkpointing, or ask for devices with more "
+        "memory.",
+    ),
+    (
+        re.compile(r"EOFError: EOF when reading a line"),
+        "A job has no input to read: give the value as an argument, in env or in a file.",
+    ),
 )
-DEVICE_MEMORY_ADVICE: Final = (
-    "The device ran out of memory. Use a smaller micro-batch with more accumulation steps in the "
-    "script, lower precision or activation checkpointing, or ask for devices with more memory."
-)
+"""Advice for texts that name the cause of an error."""
 
 
 def with_advice_of_cause(outcome: Outcome) -> Outcome:
@@ -310,6 +318,5 @@ def with_advice_of_cause(outcome: Outcome) -> Outcome:
     if outcome.reason is not Reason.USER_ERROR or outcome.advice != RULES[Reason.USER_ERROR].advice:
         return outcome
     output = "\n".join(filter(None, (outcome.exception, outcome.traceback, outcome.log_excerpt)))
-    if _DEVICE_MEMORY.search(output) is None:
-        return outcome
-    return outcome.model_copy(update={"advice": DEVICE_MEMORY_ADVICE})
+    advice = next((advice for cause, advice in _ADVICE if cause.search(output)), outcome.advice)
+    return outcome.model_copy(update={"advice": advice})
