@@ -17,6 +17,7 @@ from lockstep.client.errors import ClientError, ExitCode, UsageError
 from lockstep.client.local import down
 from lockstep.client.local.home import Home, RunFile
 from lockstep.client.local.settings import Options, require_timings, service
+from lockstep.client.local.up import run_detached
 from tests.client import standin
 from tests.harness.processes import alive, free_port, inherited, until
 
@@ -284,6 +285,20 @@ def test_a_detached_up_that_cannot_start_has_an_exit_code(tmp_path: Path) -> Non
     assert done.returncode == 2
     assert "choose another port with --port" in done.stderr
     assert not (tmp_path / "home" / "run.json").exists()
+
+
+def test_the_second_of_two_that_start_at_once_leaves_the_log_of_the_first(
+    up: Up, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    up.ready("api")
+    log = up.home.logs / "up.log"
+    log.write_text("Lockstep is up\n")
+    monkeypatch.setattr(Home, "locked", lambda _: contextlib.nullcontext())  # not yet, at its check
+    told: list[str] = []
+    code = run_detached(up.home, Options(port=free_port()), tell=told.append)
+    assert (code, log.read_text()) == (ExitCode.FAILED, "Lockstep is up\n")
+    assert "a service already runs" in told[0]
+    assert [path.name for path in up.home.logs.glob("up.log*")] == ["up.log"]
 
 
 def test_migrate_makes_the_databases(tmp_path: Path) -> None:

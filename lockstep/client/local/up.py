@@ -333,7 +333,8 @@ def run_detached(home: Home, options: Options, *, tell: Tell) -> int:
         # Only to refuse early and in the same words; the process in the background takes the lock
         # for itself.
         pass
-    log = home.logs / DETACHED_LOG
+    # A file of its own: of two that start at once, the one without the lock reports that, too.
+    log = home.logs / f"{DETACHED_LOG}.{os.getpid()}"
     argv = [
         sys.executable,
         "-P",
@@ -360,7 +361,14 @@ def run_detached(home: Home, options: Options, *, tell: Tell) -> int:
         if process.poll() is None:
             end(process, READY_SECONDS)
         raise
-    for line in tail(log, 2 * TAIL_LINES):
+    finally:
+        lines = tail(log, 2 * TAIL_LINES)
+        running = home.running()
+        if running is None or running.pid == process.pid:
+            log.replace(home.logs / DETACHED_LOG)
+        else:
+            log.unlink()
+    for line in lines:
         tell(line)
     if process.returncode is not None:
         return process.returncode if process.returncode > 0 else ExitCode.FAILED
