@@ -93,6 +93,19 @@ class Pool:
         """Run ``function(ranks, *arguments)`` on the first ``world_size`` ranks; return their
         results in rank order."""
         self._cases += 1
+        try:
+            results = self._run(function, arguments, world_size)
+        except (EOFError, ConnectionError, TimeoutError) as error:
+            self._replace()  # For the tests that follow.
+            raise AssertionError(f"a rank of the pool hangs or has ended: {error!r}") from error
+        errors = [result for result in results if isinstance(result, Raised)]
+        if errors:
+            raise errors[0].error from RuntimeError(errors[0].text)
+        return results
+
+    def _run(
+        self, function: Callable[..., Any], arguments: tuple[Any, ...], world_size: int
+    ) -> list[Any]:
         if world_size > 1 and world_size not in self._grouped:
             self._grouped.add(world_size)
             self._tell(self._size, "group", world_size)
@@ -100,15 +113,9 @@ class Pool:
         results = []
         for rank in range(world_size):
             if not self._connections[rank].poll(CASE_SECONDS):
-                self._replace()
-                raise AssertionError(
-                    f"rank {rank} of {world_size} did not answer within {CASE_SECONDS} s: it hangs"
-                )
+                raise TimeoutError(f"rank {rank} did not answer within {CASE_SECONDS} s")
             results.append(receive(self._connections[rank]))
         self._tell(world_size, "forget")
-        errors = [result for result in results if isinstance(result, Raised)]
-        if errors:
-            raise errors[0].error from RuntimeError(errors[0].text)
         return results
 
     def _tell(self, world_size: int, *message: Any) -> None:
@@ -127,15 +134,20 @@ class Pool:
 
     def _replace(self) -> None:
         """Print where each process of the pool hangs, and start another pool for later tests."""
-        for process in psutil.Process(self._parent.pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            self._print_stacks(psutil.Process(self._parent.pid).children(recursive=True))
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._parent.pid, signal.SIGKILL)
+        self._forget()
+        self._start()
+
+    def _print_stacks(self, processes: list[psutil.Process]) -> None:
+        for process in processes:
             where = f"process {process.pid} of {process.ppid()} is {process.status()}:"
             print(where, flush=True)  # noqa: T201 - shown with the failed test
             if process.status() != psutil.STATUS_ZOMBIE:
                 process.send_signal(signal.SIGUSR1)
                 time.sleep(0.5)  # The processes write to one file.
-        os.killpg(self._parent.pid, signal.SIGKILL)
-        self._forget()
-        self._start()
 
     def _forget(self) -> None:
         self._parent.wait()
@@ -180,7 +192,9 @@ def fork(address: str, store: str, size: int) -> None:
             finally:
                 os._exit(1)
     for _ in range(size):
-        os.wait()
+        pid, status = os.wait()
+        if status:
+            print(f"rank process {pid} ended with status {status}", flush=True)  # noqa: T201
 
 
 def serve(address: str, rank: int, store: str, count: int) -> None:
