@@ -80,7 +80,7 @@ Cursor = Annotated[str, Field(max_length=200, json_schema_extra={"pattern": log_
 class LogFilter(BaseModel, extra="forbid"):
     """Selection of lines for a page, a download or a stream (``api.routes.log_streams``)."""
 
-    # A cursor has nine digits for the attempt.
+    # A cursor has at most nine digits for the attempt.
     attempt: Annotated[int | None, Field(ge=1, lt=10**9, description="Default: all attempts.")] = (
         None
     )
