@@ -5,8 +5,9 @@ launcher. A train job needs it for its last checkpoint, and loses steps if it is
 limit: a stop whose checkpoint is durable earlier ends earlier.
 
 A script gets ``stop_grace_seconds`` of its spec, or else half a minute. A train job gets three
-times the duration of one save, and never less than ``stop_grace_seconds``. A stop may begin while a
-save is under way. It then waits for the step (half the grace at most), and saves again.
+times the duration of one save, at most ``GRACE_SECONDS_MAX``, and never less than its spec gives. A
+stop may begin while a save is under way. It then waits for the step (half the grace at most), and
+saves again.
 
 Not here: the request itself (``domain.life.attempt.StopFile``), and the other waits
 (``domain.life.timings``).
