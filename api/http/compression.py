@@ -1,8 +1,8 @@
 """Gzip compression of JSON responses: a list of jobs shrinks to a twelfth, a chart to a third.
 
-It applies to GET requests that are answered with a single JSON body of 1 KiB or more. Event streams
-are not compressed, because events must not wait in a buffer. Responses to POST are not compressed,
-because some contain tokens.
+It applies to responses to GET that have a JSON body of 1 KiB or more, sent in one message. Event
+streams are not compressed, because events must not wait in a buffer. Responses to POST are not
+compressed, because some contain tokens.
 
 Not here: the dashboard's files, which are compressed at build time (``api.dashboard.files``).
 """
@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 BYTES_MIN: Final = 1_024
 """A smaller response fits into one packet without compression."""
 THREAD_BYTES_MIN: Final = 64 * 1_024
-"""Larger bodies take milliseconds to compress. A thread does it, to keep the event loop free."""
+"""A thread compresses a body of this size or more, because that takes milliseconds."""
 LEVEL: Final = 4
 """For a chart of 250 kB, level 4 is 3 % larger than level 9 and takes a quarter of the time."""
 
@@ -68,7 +68,7 @@ def _is_json(start: Message) -> bool:
 
 
 async def _compressed(start: Message, body: Message, accepts: bool) -> Message:
-    """Return the body to send, and adapt the headers in ``start`` to it."""
+    """Return the body message to send, and change the headers in ``start`` to match it."""
     content: bytes = body.get("body", b"")
     if len(content) < BYTES_MIN or body.get("more_body", False):
         return body

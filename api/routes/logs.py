@@ -46,10 +46,11 @@ DOWNLOAD_LINES: Final = 2_000
 """Lines that are read and sent at once."""
 
 
-def _written(given: object) -> object:
-    """Reject everything but the two forms with one message; a union has one for each member.
+def _parsed_moment(given: object) -> object:
+    """Parse a date or a number of seconds, and reject every other text with one message.
 
-    A number must not reach the reader of dates, which takes a large one for milliseconds.
+    A union of types would give one message per type. A number must not reach pydantic's parser of
+    dates, which reads a large one as milliseconds.
     """
     if not isinstance(given, str):
         return given
@@ -68,7 +69,7 @@ def _written(given: object) -> object:
 _Seconds = Annotated[float, Field(ge=0, le=LAST_SECOND, allow_inf_nan=False)]
 _DATES: Final = TypeAdapter[datetime](AwareDatetime)
 _SECONDS: Final = TypeAdapter[float](_Seconds)
-Moment = Annotated[_Seconds | AwareDatetime, BeforeValidator(_written)]
+Moment = Annotated[_Seconds | AwareDatetime, BeforeValidator(_parsed_moment)]
 
 
 # The pattern is documentation only. The reader of the cursor rejects an invalid one with its own
@@ -77,9 +78,9 @@ Cursor = Annotated[str, Field(max_length=200, json_schema_extra={"pattern": log_
 
 
 class LogFilter(BaseModel, extra="forbid"):
-    """Selection of lines."""
+    """Selection of lines for a page, a download or a stream (``api.routes.log_streams``)."""
 
-    # As many digits as a cursor has for the attempt.
+    # A cursor has at most nine digits for the attempt.
     attempt: Annotated[int | None, Field(ge=1, lt=10**9, description="Default: all attempts.")] = (
         None
     )
@@ -256,7 +257,7 @@ def download_logs(
 def _text(
     database: Database, job_id: str, chosen: LogSelection, end: log_pages.Position
 ) -> Iterator[bytes]:
-    """Yield the selected lines up to an offset, one page at a time.
+    """Yield the selected lines before the position ``end``, one page at a time.
 
     No connection is held between two pages: a client may be slow.
     """

@@ -4,10 +4,10 @@ Every stop uses :func:`grace_of`: cancel, timeout, preemption, the end of an age
 launcher. A train job needs it for its last checkpoint, and loses steps if it is too short. It is a
 limit: a stop whose checkpoint is durable earlier ends earlier.
 
-A script gets the time that its spec gives, or half a minute; a train job at least the former.
-
-Three times one save, because a stop may begin with a save under way, then waits for the step (half
-the grace at most), and then saves.
+A script gets ``stop_grace_seconds`` of its spec, or else half a minute. A train job gets three
+times the duration of one save, at most ``GRACE_SECONDS_MAX``, and never less than its spec gives. A
+stop may begin while a save is under way. It then waits for the step (half the grace at most), and
+saves again.
 
 Not here: the request itself (``domain.life.attempt.StopFile``), and the other waits
 (``domain.life.timings``).
@@ -34,6 +34,7 @@ checkpoints. The programs that stop an agent wait for so long."""
 SCRIPT_SECONDS: Final = 30.0
 """Grace of a script whose spec gives none: many save only after the signal."""
 LEAST_SECONDS: Final = Timings().stop_grace_seconds
+"""Least grace of a train job, and of a script whose spec gives none, by the default timings."""
 _SAVES: Final = 3
 _BYTES_PER_SECOND: Final = 100e6
 """Rate of a slow disk or a network file system, for the forecast before the first save."""
@@ -75,7 +76,7 @@ class Grace(BaseModel, frozen=True):
     reason: str
 
     def sentence(self) -> str:
-        """``at most 42 s: 3 × the last checkpoint, 14 s``."""
+        """Return the grace and its reason: ``at most 42 s: 3 × the last checkpoint, 14 s``."""
         if self.seconds == 0:
             return f"at once: {self.reason}"
         return f"at most {self.seconds:g} s: {self.reason}"

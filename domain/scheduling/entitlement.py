@@ -1,5 +1,7 @@
 """Entitlement of projects: the devices that their weights give them.
 
+The api reports it (``api.jobs.sharing``). No decision of the scheduler reads it.
+
 Not here: the order of jobs (``domain.scheduling.shares``).
 """
 
@@ -18,7 +20,7 @@ def entitled(
     weights : mapping of project to weight
         A project that is missing has weight 1.
     active : collection of str
-        Projects with jobs that wait or run. Others leave their devices to them.
+        Projects with jobs that wait or run. They divide the devices of the other projects, too.
     devices : int
         All devices.
     """

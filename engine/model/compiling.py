@@ -8,7 +8,10 @@
   first micro-batch of another size compiles once more, for any size; a micro-batch of one sample, a
   special case of torch, may compile once again.
 
-Not here: restrictions on compiled models (graph breaks only cost time).
+Graph breaks are permitted, because they cost only time.
+
+Not here: the specs that may not set it (``domain.spec.train``, ``domain.spec.parallel``), and the
+choice of the model for each pass (``engine.model.objective``).
 """
 
 from __future__ import annotations
@@ -28,9 +31,9 @@ BACKEND = "inductor"
 
 
 def compiled(model: nn.Module) -> nn.Module:
-    """``model`` as it is called in training: compiled at its first call.
+    """Return the form of ``model`` that training calls. Its first call compiles it.
 
-    It shares everything with ``model``.
+    It shares all parameters, buffers and submodules with ``model``.
     """
     module: nn.Module = torch.compile(model, backend=BACKEND)  # type: ignore[assignment] # a module gives a module
     return module
@@ -59,7 +62,7 @@ def explained() -> Iterator[None]:
 
 def _is_compilers(error: Exception) -> bool:
     """Return whether the compiler raised this error, not the compiled model."""
-    # Imported by now if it did; at the top, they would cost every run a second.
+    # These imports cost a second. The compiler has already done them if it raised the error.
     from torch._dynamo.exc import TorchDynamoException
     from torch._inductor.exc import InductorError
 

@@ -3,11 +3,12 @@
 Every user of the machine can read a browser's command line. The browser is therefore sent to a
 loopback address of this process that is hard to guess and answers once, with a redirect to the page
 and the code behind ``#``, the part of an address that browsers do not send to a server. The page
-removes it from its address, starts a session with it, and keeps the session's token for that tab.
+removes the code from its address, starts a session with it, and keeps the session's token for that
+tab.
 
 Another user who reads the loopback address from the process list may request it first. On Linux the
-kernel names the user of a socket, and only this user's is answered; on other systems the race
-remains.
+kernel names the user of each socket, and only this user is redirected. On other systems the other
+user may be first.
 
 Not here: making the code (``client.account``), the choice of the address (``cli.service.shell``).
 """
@@ -65,10 +66,10 @@ class Handover:
         self._thread.join()
         self._server.server_close()
 
-    def _take(self, path: str, port: int) -> str | None:
-        """Redirect to the page, for the first permitted request.
+    def _target_for(self, path: str, port: int) -> str | None:
+        """Return the target for the first permitted request, and None for every other.
 
-        Requests are handled one after the other.
+        Requests are handled one after the other. The handler marks the target as taken.
         """
         if (
             self._done.is_set()
@@ -85,7 +86,7 @@ class Handover:
             timeout = READ_SECONDS
 
             def do_GET(self) -> None:
-                target = handover._take(self.path, self.client_address[1])
+                target = handover._target_for(self.path, self.client_address[1])
                 self.send_response(404 if target is None else 303)
                 if target is not None:
                     self.send_header("Location", target)
@@ -109,16 +110,16 @@ def is_mine(port: int, sockets: tuple[Path, ...] = SOCKETS) -> bool:
     """
     loopback = int.from_bytes(socket.inet_aton(LOOPBACK), sys.byteorder)
     local = f"{loopback:08X}:{port:04X}"
-    says = False
+    reported = False
     for table in sockets:
         try:
             lines = table.read_text(encoding="ascii").splitlines()[1:]
         except OSError:
             continue
-        says = True
+        reported = True
         for line in lines:
             fields = line.split()
-            # Of an IPv6 socket that speaks IPv4, the address ends in the IPv4 one.
+            # The address of an IPv6 socket that carries IPv4 ends with the IPv4 address.
             if fields[1].endswith(local):
                 return int(fields[7]) == os.getuid()
-    return not says
+    return not reported

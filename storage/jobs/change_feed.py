@@ -1,4 +1,7 @@
-"""Detection of changes in followed jobs: one cheap statement for all of them, or for one.
+"""Cheap reads that show a change of a job: for streams, for polls, and for entity tags.
+
+A stream reads the states and the numbers of batches of all followed jobs. A poll reads the mark of
+one job. An entity tag contains the number of batches.
 
 Not here: the followers (``api.http.following``), and the reads (``storage.logs.log_pages``).
 """
@@ -31,7 +34,7 @@ _COUNTS: Final = select(ProgressRow.job_id, ProgressRow.seq).where(
 
 
 def states(connection: Connection, job_ids: Collection[str]) -> dict[str, JobState]:
-    """Each job's state; a job that is no more is missing."""
+    """Return the state of each job; a deleted job is missing."""
     return dict(connection.execute(_STATES, {"job_ids": list(job_ids)}).all())
 
 
@@ -41,7 +44,7 @@ def counts(connection: Connection, job_ids: Collection[str]) -> dict[str, int]:
 
 
 class FollowedMark(NamedTuple):
-    """Version of a job, and of what was stored of it."""
+    """Version of a job, its batches and its events."""
 
     job: PageMark
     batches: int
@@ -53,7 +56,7 @@ class FollowedMark(NamedTuple):
 
 
 def of_job(database: Database, reference: str, *, among: Within) -> FollowedMark:
-    """Return what a poll of the job of a reference has to know, by one statement if possible.
+    """Return the mark of one job for a poll, by one statement if one database has all tables.
 
     Raises
     ------
@@ -74,7 +77,7 @@ def of_job(database: Database, reference: str, *, among: Within) -> FollowedMark
 
 @lru_cache(maxsize=64)
 def _followed(among: Within) -> Select[*tuple[Any, ...]]:
-    """The statement, kept for polls."""
+    """Return the statement of :func:`of_job`. It is cached, because polls repeat it."""
     progress, event = table_of(ProgressRow), table_of(EventRow)
     batches = select(progress.c.seq).where(progress.c.job_id == JOBS.c.id)
     newest = select(func.max(event.c.id)).where(event.c.job_id == JOBS.c.id)

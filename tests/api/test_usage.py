@@ -1,4 +1,4 @@
-"""Reports of device use: ranges, rows, and whose use is in them."""
+"""Reports of device use: their rows, their range, and the jobs that they count."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from tests.storage.test_ledger import DAY, account, lived
 def test_a_report_has_running_use_and_use_of_deleted_jobs(api: Api) -> None:
     with api.database.read_jobs() as session:
         at = now(session)
-    hours = 3_600.0
+    hour = 3_600.0
     lived(
         api.database,
-        placed=at - 4 * hours,
-        running=at - 3.5 * hours,
-        ended=at - 3 * hours,
-        released=at - 2 * hours,
+        placed=at - 4 * hour,
+        running=at - 3.5 * hour,
+        ended=at - 3 * hour,
+        released=at - 2 * hour,
     )
     account(api.database)
     (gone,) = api.http.get("/v1/jobs").json()["items"]
     assert api.http.delete(f"/v1/jobs/{gone['id']}").status_code == 204
-    lived(api.database, placed=at - hours, running=at - hours, ended=at + DAY, released=None)
+    lived(api.database, placed=at - hour, running=at - hour, ended=at + DAY, released=None)
     report = api.http.get("/v1/usage").json()
     (row,) = report["rows"]
     assert (row["name"], row["jobs"], report["by"]) == ("default", 2, "project")
@@ -34,7 +34,7 @@ def test_a_report_has_running_use_and_use_of_deleted_jobs(api: Api) -> None:
     assert person["name"] == "ada"
     days = api.http.get("/v1/usage", params={"by": "day"}).json()["rows"]
     assert report["ends_at"].startswith(days[-1]["name"])
-    asked = {"from": str(at - 3 * hours), "to": str(at - 2.5 * hours)}
+    asked = {"from": str(at - 3 * hour), "to": str(at - 2.5 * hour)}
     (cut,) = api.http.get("/v1/usage", params=asked).json()["rows"]
     assert (cut["jobs"], cut["allocated"]) == (1, pytest.approx(1))
 
@@ -49,5 +49,5 @@ def test_a_report_has_running_use_and_use_of_deleted_jobs(api: Api) -> None:
         {"by": "node"},
     ],
 )
-def test_a_range_or_a_row_that_cannot_be_is_refused(api: Api, asked: dict[str, str]) -> None:
+def test_an_invalid_range_or_grouping_is_refused(api: Api, asked: dict[str, str]) -> None:
     problem(api.http.get("/v1/usage", params=asked), 422, "invalid")

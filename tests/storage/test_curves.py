@@ -101,7 +101,7 @@ def test_the_number_of_buckets_is_near_the_requested_one(
     assert max_points * 0.9 <= found <= max_points
 
 
-def test_a_long_series_is_drawn_without_opening_a_full_chunk(
+def test_a_coarse_chart_opens_only_chunks_that_are_cut_or_have_no_summary(
     long: Callable[..., series_query.SeriesData], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[bytes] = []
@@ -123,8 +123,8 @@ def test_a_full_chunk_without_a_summary_is_opened(
     with database.series() as session:
         count = select(func.count()).where(SeriesChunkRow.summary.is_not(None))
         assert session.execute(count).scalar_one() == 5000 // 512
-        older = update(SeriesChunkRow).where(SeriesChunkRow.seq.in_([0, 512, 2048]))
-        session.execute(older.values(summary=None))
+        forget = update(SeriesChunkRow).where(SeriesChunkRow.seq.in_([0, 512, 2048]))
+        session.execute(forget.values(summary=None))
     after = long(max_points=100)
     assert after.count == before.count
     assert (min(after.min), max(after.max), after.step[-1]) == (1.0, 5000.0, 5000)

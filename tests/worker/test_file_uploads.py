@@ -1,4 +1,4 @@
-"""Uploads of lines: each exactly once, despite all faults.
+"""Uploads of metrics and log lines from their files: each line exactly once, despite all faults.
 
 Real databases of both kinds; no agent.
 """
@@ -94,7 +94,7 @@ def _run(uploader: MetricsUploader | LogUploader, *, last: bool = True) -> None:
                 return
         except Exception:  # noqa: BLE001 - the upload loop logs it and continues
             continue
-    raise AssertionError("it never came to its end")
+    raise AssertionError("the uploader made progress or failed in each of 100 steps")
 
 
 def _ignore(_message: str) -> None: ...
@@ -153,7 +153,7 @@ def test_an_attempt_with_another_token_can_add_nothing(faulty: Faulty, folder: F
     assert _steps(faulty) == []
 
 
-def test_a_refused_batch_is_dropped_by_name_and_the_next_arrives(
+def test_a_batch_that_the_database_rejects_is_dropped_with_a_warning(
     faulty: Faulty, folder: Folder
 ) -> None:
     warnings: list[str] = []
@@ -211,7 +211,7 @@ def test_a_folder_in_place_of_the_metrics_file_gives_a_warning(
 
 
 @pytest.mark.parametrize("extra", [1, 512 * 1024])
-def test_a_line_of_the_limit_is_stored_and_a_longer_one_is_named(
+def test_a_line_of_the_longest_length_is_stored_and_a_longer_one_warns(
     faulty: Faulty, folder: Folder, extra: int
 ) -> None:
     warnings: list[str] = []
@@ -279,7 +279,7 @@ def test_many_bad_names_give_a_bounded_number_of_warnings(faulty: Faulty, folder
     assert max(map(len, warnings)) < 500
 
 
-def test_the_longest_line_is_stored_also_with_six_escaped_bytes_each(
+def test_the_longest_line_is_stored_if_json_writes_six_bytes_per_character(
     faulty: Faulty, folder: Folder
 ) -> None:
     longest = "\x00" * limits.LOG_LINE_BYTES_MAX

@@ -1,8 +1,8 @@
 """Reconciliation of the rows of a job's checkpoints with the store.
 
-They differ after a backup of the database was restored: retention has deleted checkpoints that have
-rows, and later ones have no row. Notes beside the files (``storage.objects.published``) mark
-published checkpoints.
+They differ after a restore of the database from a backup. Retention has since deleted the files of
+checkpoints that have rows again, and later checkpoints have no row. Notes beside the files
+(``storage.objects.published``) mark published checkpoints.
 
 No row is deleted unless a whole checkpoint of the job is in the store: a store that is not mounted
 looks empty.
@@ -35,8 +35,8 @@ class Reconciled(NamedTuple):
 
     published: list[Published]
     others: list[Published]
-    """Whole checkpoints that were never published: for the case that all of ``published`` are
-    damaged."""
+    """Whole checkpoints without a row, for the case that all of ``published`` are damaged. Empty if
+    ``published`` is empty."""
 
 
 def reconcile(database: Database, blobs: BlobStore, stream: Stream) -> Reconciled:
@@ -51,7 +51,7 @@ def reconcile(database: Database, blobs: BlobStore, stream: Stream) -> Reconcile
     with database.read_jobs() as session:
         rows = checkpoints.of_job(session, stream.job_id)
     named = {row.location: row for row in rows}
-    # Checked again, because a checkpoint that was published after the listing is not in it.
+    # The store is asked again: a checkpoint may have been published after the listing.
     gone = [
         row.id
         for row in rows
@@ -85,14 +85,17 @@ def reconcile(database: Database, blobs: BlobStore, stream: Stream) -> Reconcile
 
 
 def reconciled(claim: Claim, database: Database, blobs: BlobStore) -> tuple[Claim, list[Published]]:
-    """Return the claim with all intact checkpoints of the store."""
+    """Reconcile, and return the claim with the published checkpoints, and the others.
+
+    Their files are not verified here.
+    """
     stream = Stream(claim.assignment_id, claim.job_id, claim.attempt_number, claim.token)
     try:
         found = reconcile(database, blobs, stream)
     except Exception as error:
         if claim.published:
             raise
-        # A job that has no checkpoint needs nothing of the store to begin.
+        # A job without a checkpoint needs nothing from the store to begin.
         log.warning(
             "the store is not compared with the database",
             assignment=claim.assignment_id,

@@ -56,7 +56,7 @@ def up(
         On an error, print the traceback, too.
     """
     from lockstep.client.local import required_packages
-    from lockstep.client.local import up as local
+    from lockstep.client.local import up as local_up
     from lockstep.client.local.home import Home
     from lockstep.client.local.settings import Options, require_timings, service
 
@@ -66,9 +66,9 @@ def up(
     place = Home.of(os.environ, home)
     options = Options(host, port, cpu_slots, node_name, database_url)
     if detach:
-        return local.run_detached(place, options, tell=say)
+        return local_up.run_detached(place, options, tell=say)
     place.create()
-    return local.run(place, service(place, options, os.environ), tell=say)
+    return local_up.run(place, service(place, options, os.environ), tell=say)
 
 
 def down(*, home: HomeFlag = None) -> int:
@@ -79,10 +79,10 @@ def down(*, home: HomeFlag = None) -> int:
     home
         Where its data is kept; else LOCKSTEP_HOME, else the user's data folder.
     """
-    from lockstep.client.local import down as local
+    from lockstep.client.local import down as local_down
     from lockstep.client.local.home import Home
 
-    return local.run(Home.of(os.environ, home), tell=say)
+    return local_down.run(Home.of(os.environ, home), tell=say)
 
 
 def migrate(*, home: HomeFlag = None, database_url: str | None = None) -> int:
@@ -102,9 +102,9 @@ def migrate(*, home: HomeFlag = None, database_url: str | None = None) -> int:
     required_packages.require(required_packages.SERVER)
     place = Home.of(os.environ, home)
     place.create()
-    settled = service(place, Options(database_url=database_url), os.environ)
+    configured = service(place, Options(database_url=database_url), os.environ)
     done = subprocess.run(
-        settled.migrate.argv, env=settled.environment, cwd=place.folder, check=False
+        configured.migrate.argv, env=configured.environment, cwd=place.folder, check=False
     )
     return ExitCode.OK if done.returncode == 0 else ExitCode.FAILED
 

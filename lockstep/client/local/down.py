@@ -18,7 +18,7 @@ from lockstep.domain.life.grace import AGENT_END_SECONDS_MAX
 from lockstep.system import processes
 
 DOWN_SECONDS: Final = AGENT_END_SECONDS_MAX + 60.0
-"""Longer than the programs' own limits together."""
+"""Longer than the limits of all programs together, if ``LOCKSTEP_TIMINGS_SCALE`` is at most 1."""
 TOLD_AFTER_SECONDS: Final = 5.0
 POLL_SECONDS: Final = 0.1
 
@@ -43,8 +43,8 @@ def run(home: Home, *, tell: Callable[[str], None]) -> int:
         )
     tell(f"stopping the service at {running.url}; running jobs continue at the next `lockstep up`")
     started = time.monotonic()
-    # The lock is held, and its holder begins by removing another's run.json: the id is that of the
-    # process we mean.
+    # The holder of the lock removes an older run.json before it writes its own. The id in the file
+    # is therefore that of the holder.
     with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
         os.kill(running.pid, signal.SIGTERM)
     told = False

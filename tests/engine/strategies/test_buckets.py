@@ -1,5 +1,5 @@
-"""Gradients under ``ddp`` and ``zero1`` lie in the buckets that are sent, unless a spec selects
-copies.
+"""Gradients under ``ddp`` and ``zero1`` are views of the buckets that the ranks reduce, unless a
+spec selects copies.
 
 Not here: equal training with both (``tests.engine.strategies.test_strategies``), and their memory
 (``tests.engine.memory.test_forecast``).
@@ -33,13 +33,13 @@ def test_gradients_lie_in_the_buckets(pool: Pool, tmp_path: Path, micro: int, na
     ):
         steps = [step for step in found if step.count > 1]
         assert steps
-        assert all(len(step.storages) == 1 for step in steps), "a toy fits into one bucket"
-        assert len({step.storages for step in steps}) == 1, "and it is there for the whole run"
+        assert all(len(step.storages) == 1 for step in steps), "the gradients are not in one bucket"
+        assert len({step.storages for step in steps}) == 1, "the bucket moved between steps"
         assert left_over == []
 
 
 @pytest.mark.parametrize("micro", [6, 2], ids=["one micro-batch", "three micro-batches"])
-def test_a_spec_may_want_copies(pool: Pool, tmp_path: Path, micro: int) -> None:
+def test_a_spec_selects_copies(pool: Pool, tmp_path: Path, micro: int) -> None:
     wanted = settings(micro, name="ddp", gradient_as_bucket_view=False)
     for steps, _ in pool.run(where_gradients_lie, wanted, tmp_path, world_size=2):
         assert steps
@@ -57,7 +57,7 @@ def test_a_spec_may_want_copies(pool: Pool, tmp_path: Path, micro: int) -> None:
         ({"name": "fsdp", "gradient_as_bucket_view": False}, False),
     ],
 )
-def test_a_spec_selects_buckets_or_copies(strategy: dict[str, object], held: bool) -> None:
+def test_buckets_hold_gradients_by_strategy(strategy: dict[str, object], held: bool) -> None:
     train = Train.model_validate(
         {"task": "causal_lm", "batch": {"size": 4}, "steps": 1, "strategy": strategy}
     )

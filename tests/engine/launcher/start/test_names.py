@@ -1,4 +1,6 @@
-"""Modules of a job's code may have any name, including those of Lockstep's folders."""
+"""Modules of a job's code may have the names of Lockstep's folders, and cannot replace
+``lockstep``.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +27,7 @@ class Own(ImageClassification):
     pass
 """
 BY_EXEC = {"PYTHONHASHSEED": "0"}
+"""Variable that Python reads only at its start, so the rank is started by exec."""
 
 
 def job(attempt: Attempt, **section: Any) -> Attempt:
@@ -43,7 +46,7 @@ def job(attempt: Attempt, **section: Any) -> Attempt:
 
 @pytest.mark.parametrize("env", [{}, BY_EXEC], ids=["forked", "by exec"])
 @pytest.mark.parametrize("task", ["task.py:Own", "image_classification"])
-def test_a_train_job_imports_its_own_modules(
+def test_a_train_job_runs_with_modules_of_these_names(
     attempt: Attempt, task: str, env: dict[str, str]
 ) -> None:
     train = {"task": task, "batch": {"size": 8}, "steps": 1}
@@ -51,7 +54,7 @@ def test_a_train_job_imports_its_own_modules(
     assert outcome.reason is Reason.SUCCEEDED, (outcome, attempt.lines(rank=0))
 
 
-def test_a_script_imports_its_own_modules(attempt: Attempt) -> None:
+def test_a_script_imports_its_own_modules_of_these_names(attempt: Attempt) -> None:
     outcome = job(attempt, script={"command": ["train.py"]}).start().outcome()
     assert outcome.reason is Reason.SUCCEEDED, (outcome, attempt.lines(rank=0))
     assert attempt.lines(rank=0) == ["imported"]
