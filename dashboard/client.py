@@ -64,12 +64,16 @@ def generate(folder: Path) -> None:
 
 
 def choices(schemas: dict[str, Any]) -> str:
-    """Return constants with the values of each enumeration and the fields of each named kind.
+    """Return constants: values of enumerations, and fields of named kinds.
 
-    Types alone are no lists, and a list of the pages' own would miss a new kind.
+    An extension such as ``x-passing`` names the members of an enumeration that have a trait. Types
+    alone are no lists, and a list of the pages' own would miss a new kind.
     """
     lines = ["// This file is generated from the API's description by dashboard/client.py."]
     for name, schema in sorted(schemas.items()):
+        for trait in (key for key in schema if key.startswith("x-")):
+            constant = name + trait.removeprefix("x-").title()
+            lines.append(f"export const {constant} = {json.dumps(schema[trait])} as const;")
         for field, described in schema.get("properties", {}).items():
             constant = name + field.title().replace("_", "")
             if "enum" in described:

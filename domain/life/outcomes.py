@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Final, NamedTuple
 
-from pydantic import AfterValidator, BaseModel
+from pydantic import AfterValidator, BaseModel, GetJsonSchemaHandler
+from pydantic_core import CoreSchema
 
 from lockstep.domain import limits
 
@@ -38,6 +39,17 @@ class RetryClass(StrEnum):
 
 class Reason(StrEnum):
     """Reason for the end of an attempt."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Add the passing reasons to the API's description: the pages keep no list of reasons."""
+        found = handler(schema)
+        handler.resolve_ref_schema(found)["x-passing"] = [
+            reason.value for reason, rule in RULES.items() if rule.passing
+        ]
+        return found
 
     SUCCEEDED = "succeeded"
     """Every rank ended well."""
@@ -109,6 +121,9 @@ class _Rule(NamedTuple):
     scheduler observed it."""
     train_only: bool = False
     """A script never ends for this reason: the engine observes it in its own loop."""
+    passing: bool = False
+    """True if the job's code is not at fault, and the job continues by itself or when asked to.
+    Pages show it as an interruption."""
 
 
 _NEVER, _RETRY, _ELSEWHERE = RetryClass.NEVER, RetryClass.RETRY, RetryClass.RETRY_ELSEWHERE
@@ -120,19 +135,32 @@ RULES: Final[dict[Reason, _Rule]] = {
         _NEVER, True, "failed", "Raise timeout_seconds, or give the job fewer steps."
     ),
     Reason.PAUSED: _Rule(
-        RetryClass.AS_ASKED, False, "failed", "Continue it with: lockstep resume JOB."
+        RetryClass.AS_ASKED,
+        False,
+        "failed",
+        "Continue it with: lockstep resume JOB.",
+        passing=True,
     ),
     Reason.REQUEUED: _Rule(
         RetryClass.AS_ASKED,
         False,
         "failed",
         "The job resumes from its checkpoint when devices are free.",
+        passing=True,
     ),
     Reason.SHUTDOWN: _Rule(
-        _RETRY, False, "failed", "The job resumes from its checkpoint when the service is up again."
+        _RETRY,
+        False,
+        "failed",
+        "The job resumes from its checkpoint when the service is up again.",
+        passing=True,
     ),
     Reason.PREEMPTED: _Rule(
-        _RETRY, False, "failed", "The job resumes from its checkpoint when devices are free."
+        _RETRY,
+        False,
+        "failed",
+        "The job resumes from its checkpoint when devices are free.",
+        passing=True,
     ),
     Reason.USER_ERROR: _Rule(
         _NEVER, True, "failed", "Read the traceback, fix the code, and submit again."
@@ -215,9 +243,14 @@ RULES: Final[dict[Reason, _Rule]] = {
         "failed",
         "Check the node: lockstep nodes shows its last heartbeat.",
         blames_node=True,
+        passing=True,
     ),
     Reason.CUT_OFF: _Rule(
-        _RETRY, False, "failed", "Check that the database and the node's agent are running."
+        _RETRY,
+        False,
+        "failed",
+        "Check that the database and the node's agent are running.",
+        passing=True,
     ),
     Reason.UNANSWERED: _Rule(
         _ELSEWHERE,
@@ -225,12 +258,14 @@ RULES: Final[dict[Reason, _Rule]] = {
         "failed",
         "Check the node: lockstep nodes shows its last heartbeat.",
         blames_node=True,
+        passing=True,
     ),
     Reason.VERSION: _Rule(
         _ELSEWHERE,
         False,
         "failed",
         "Upgrade Lockstep on the node, or torch: lockstep nodes shows the version of each node.",
+        passing=True,
     ),
 }
 """Meaning of each reason. Every reason has exactly one line."""

@@ -9,6 +9,7 @@ export const LogLineStream = ["stdout", "stderr", "launcher"] as const;
 export const NodeNoticeState = ["draining", "quarantined", "leaving", "lost"] as const;
 export const NodeViewState = ["ready", "draining", "quarantined", "leaving", "lost"] as const;
 export const PlannedMemoryState = ["known", "computing", "unknown"] as const;
+export const ReasonPassing = ["paused", "requeued", "shutdown", "preempted", "lost", "cut_off", "unanswered", "version"] as const;
 export const ScheduleName = ["constant", "cosine", "linear"] as const;
 export const SeriesMetadataKind = ["number", "bytes", "seconds", "count", "percent"] as const;
 export const SeriesMetadataDirection = ["lower", "higher", "none"] as const;

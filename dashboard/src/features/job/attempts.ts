@@ -3,6 +3,7 @@
  * beside it.
  */
 import type { AttemptView, Outcome } from "@/api/generated";
+import { ReasonPassing } from "@/api/generated/choices.gen";
 import { number } from "@/lib/format";
 
 /** A plan's sentence, taken apart so that several can be read below each other. */
@@ -59,17 +60,8 @@ export interface Ending {
   word: string;
 }
 
-/** Ends that nobody is to blame for, and after which the job goes on by itself. */
-const PASSING = new Set<Outcome["reason"]>([
-  "paused",
-  "requeued",
-  "shutdown",
-  "preempted",
-  "lost",
-  "cut_off",
-  "unanswered",
-  "version",
-]);
+/** Ends that are no failure: the job goes on by itself, or when it is asked to. */
+const PASSING: ReadonlySet<Outcome["reason"]> = new Set(ReasonPassing);
 
 export function endingOf({ state, outcome }: Pick<AttemptView, "state" | "outcome">): Ending {
   if (state === "starting") return { icon: "◔", tone: "busy", word: "starting" };
