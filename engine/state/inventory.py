@@ -228,10 +228,12 @@ class Inventory:
         walk = self._walk(at)
         entries = walk.entries
         kept = {} if at is None else at.leaves()
-        shared = sharing_changed(self._shared, sharing(entries))
-        found = Stored({}, self._gone(entries), {}, {**self._noted, **self._unseen, **shared})
+        shared = sharing(entries)
+        changed = sharing_changed(self._shared, shared)
+        found = Stored({}, self._gone(entries), {}, {**self._noted, **self._unseen, **changed})
         left = STORED_BYTES_MAX
         found.modules = self._late_modules(entries)
+        found.parted = [name for name in self._shared if name in entries and name not in shared]
         for name, entry in entries.items():
             if entry.kind == OWN or entry.owner is None:
                 continue
@@ -239,7 +241,7 @@ class Inventory:
             now = mark_of(entry, content)
             if now == OUT:  # A file or a lock, which may have come or gone.
                 continue
-            if now != UNKNOWN and now == self._built.get(name):
+            if now != UNKNOWN and now == self._built.get(name) and name not in found.parted:
                 if is_constant(entry):
                     found.constants[name] = now
             elif entry.kind in ATTRIBUTES and self._built.get(name, "").startswith(
@@ -320,7 +322,8 @@ class Inventory:
         if not trained:
             flags = {f"{name}.requires_grad" for name, _ in self.model.named_parameters()}
             entries = {name: form for name, form in entries.items() if name not in flags}
-        lost |= Restoring(self.walk(), entries, document["gone"]).run()
+        parted = frozenset(document.get("parted", ()))
+        lost |= Restoring(self.walk(), entries, document["gone"], parted).run()
         for name, form in buffers.items():
             if form is not None:
                 self._own_buffers()[name].data.copy_(form[1])

@@ -52,12 +52,18 @@ class Restoring:
         Name → kind, owner, key and value, each owner before its children.
     gone : list
         Owner and name of attributes to delete.
+    parted : frozenset of str
+        Values that get memory of their own, because they share it here.
     """
 
     def __init__(
-        self, here: Mapping[str, Entry], stored: Mapping[str, list[Any]], gone: list[list[Any]]
+        self,
+        here: Mapping[str, Entry],
+        stored: Mapping[str, list[Any]],
+        gone: list[list[Any]],
+        parted: frozenset[str] = frozenset(),
     ):
-        self._here, self._stored, self._gone = here, stored, gone
+        self._here, self._stored, self._gone, self._parted = here, stored, gone, parted
         self._objects: dict[str, Any] = {name: entry.value for name, entry in here.items()}
         self._replaced: dict[str, Any] = {}
         self._lost: dict[str, str] = {}
@@ -94,7 +100,7 @@ class Restoring:
             elif kind in CONTAINERS:
                 self._container(name, kind, payload, current)
             else:
-                made = _leaf(kind, payload, current)
+                made = _leaf(kind, payload, _MISSING if name in self._parted else current)
                 if made is not current:
                     self._replace(name, made)
                 elif isinstance(made, Tensor) and made.is_leaf and entry and not entry.of_module:
