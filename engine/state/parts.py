@@ -13,7 +13,12 @@ from typing import Any, Final
 
 from torch import nn
 
-from lockstep.engine.state.rules import is_hook_of_library, is_private_to_library, without_timer
+from lockstep.engine.state.rules import (
+    is_hook_of_library,
+    is_inherited,
+    is_private_to_library,
+    without_timer,
+)
 from lockstep.engine.state.values import all_plain, is_plain
 
 Child = tuple[Any, str, Any]
@@ -43,9 +48,14 @@ WRAPPERS: Final = tuple(_WRAPPERS)
 def of_class(value: Any) -> list[Child]:
     """Return the values of a class or a module of code."""
     return [
-        (("a", name), f".{name}", each)
-        for name, each in ((name, without_timer(each)) for name, each in list(vars(value).items()))
-        if not (name.startswith("__") or isinstance(each, _DESCRIPTORS) or _is_stateless(each))
+        (("a", name), f".{name}", without_timer(each))
+        for name, each in list(vars(value).items())
+        if not (
+            name.startswith("__")
+            or isinstance(each, _DESCRIPTORS)
+            or _is_stateless(without_timer(each))
+            or is_inherited(value, name, each)
+        )
     ]
 
 
