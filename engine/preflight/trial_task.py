@@ -255,13 +255,18 @@ class TrialTask:
         self.forget()
         return torch.stack([each.detach().to(terms[0]) for each in terms]), found
 
-    def begin(self, piece: Piece) -> None:
-        """Call the loss once. What it makes at its first call is there in all further ones."""
+    def begin(self, piece: Piece) -> Snapshot | None:
+        """Call the loss once. What it makes at its first call is there in all further ones.
+
+        Returns the state before, if the call changes it.
+        """
+        before = self._held
         try:
             self._terms(piece)
         finally:
             self._masks.end()
         self._held = self.held()
+        return before if before.changes() else None
 
     def drop_again(self) -> None:
         """Set torch's dropout to training, as in the run."""

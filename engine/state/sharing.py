@@ -20,11 +20,10 @@ from lockstep.engine.state.walk import ARRAY, OWN, TENSOR, Entry
 
 
 def sharing(entries: Mapping[str, Entry]) -> dict[str, str]:
-    """Return the names of values outside of the weights → the first value in the same memory, one
-    of the weights if there is one.
+    """Return the names of values outside of the weights → the first value in the same memory.
 
-    Two rows of one tensor have no byte in common, so they share no memory. A tensor with a graph
-    is a result of one call, and no later one writes to it.
+    A weight comes first. Two rows of one tensor have no byte in common, so they share no memory. A
+    tensor with a graph is a result of one call, and no later one writes to it.
     """
     numbers = [
         entry
