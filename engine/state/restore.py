@@ -92,7 +92,7 @@ class Restoring:
     def _resolve(self, name: str, kind: str, payload: Any) -> None:
         """Decide which object has a name, and restore the content of a leaf."""
         entry = self._here.get(name)
-        current = entry.value if entry is not None and entry.kind != REFERENCE else _MISSING
+        current = self._current(name)
         try:
             if kind in ATTRIBUTES:
                 if entry is None or entry.kind != kind or identity_of(entry) != payload:
@@ -100,7 +100,7 @@ class Restoring:
             elif kind in CONTAINERS:
                 self._container(name, kind, payload, current)
             else:
-                made = _leaf(kind, payload, _MISSING if name in self._parted else current)
+                made = _leaf(kind, payload, current)
                 if made is not current:
                     self._replace(name, made)
                 elif isinstance(made, Tensor) and made.is_leaf and entry and not entry.of_module:
@@ -109,6 +109,12 @@ class Restoring:
             self._lost[name] = str(error)
         except Exception as error:  # noqa: BLE001 - load_state_dict() is the job's code
             self._lost[name] = f"{type(error).__name__}: {error}"
+
+    def _current(self, name: str) -> Any:
+        """Return the object that may keep its place."""
+        entry = self._here.get(name)
+        keeps = entry is not None and entry.kind != REFERENCE and name not in self._parted
+        return entry.value if entry is not None and keeps else _MISSING
 
     def _container(self, name: str, kind: str, payload: list[Any], current: Any) -> None:
         class_name, extra, *_ = payload
