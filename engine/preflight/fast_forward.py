@@ -25,7 +25,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import torch
@@ -41,8 +41,10 @@ from lockstep.engine.runtime.errors import release
 from lockstep.engine.state.places import set_child
 from lockstep.engine.state.snapshot import Snapshot
 from lockstep.engine.state.walk import CONTAINERS, PLAIN, TENSOR, Entry
+from lockstep.engine.task.interface import Task
 
 Change = Callable[[], None]
+C = TypeVar("C")
 CALLS: Final = (10, 100, 1_000, 10_000, 100_000, 1_000_000)
 """Calls by which numbers are advanced."""
 GROWN_MAX: Final = 10_000
@@ -102,6 +104,7 @@ def read_by(
         for change in moment.snapshot.changes()
     }
     third = _Moment(trial)
+    changes = of_loss.without_penalty(changes, of_evaluation, third.snapshot, samples[-2:])
     moved = [
         _Moved(entry, before, _advances(entry, second, third))
         for moment, change in changes.values()
@@ -349,6 +352,23 @@ class _FastForward(ABC):
 class _Loss(_FastForward):
     def _values(self, piece: Piece) -> tuple[Tensor, Tensor]:
         return self._trial.called(piece)
+
+    def without_penalty(
+        self,
+        changes: dict[str, C],
+        evaluation: _Evaluation | None,
+        now: Snapshot,
+        samples: list[Any],
+    ) -> dict[str, C]:
+        """Return the changes that are not of ``penalty()`` alone, which runs once per step."""
+        if type(self._trial.task).penalty is Task.penalty:
+            return changes
+        if evaluation is not None:
+            evaluation.call()
+        self._trial.called(self.piece(samples), penalize=False)
+        names = {each.name for each in now.changes()}
+        now.put_back()
+        return {name: each for name, each in changes.items() if name in names}
 
 
 class _Evaluation(_FastForward):

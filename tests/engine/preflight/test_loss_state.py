@@ -276,3 +276,23 @@ def test_what_the_first_call_takes_from_its_samples_is_named(buffer: bool) -> No
         f"loss() reads values that its first call takes from the samples ({name}): "
     )
     assert checked(FirstValues(False, buffer)).warnings_beside(()) == []
+
+
+class Steps(Wide):
+    """Counts in penalty(), which runs once per step, or in another method."""
+
+    def __init__(self, method: str):
+        self.method, self.calls = method, 0
+
+    def rule(self, each: Tensor, out: Tensor, batch: Any) -> Any:
+        self.calls += self.method == "loss"
+        return each.sum() * (1 + self.calls)
+
+    def penalty(self, model: nn.Module) -> Tensor:
+        self.calls += self.method == "penalty"
+        return sum(p.square().sum() for p in model.parameters()) / (1 + self.calls)  # type: ignore[return-value]
+
+
+def test_state_of_the_penalty_moves_with_the_steps() -> None:
+    assert checked(Steps("penalty")).effects.read == ()
+    assert [str(each) for each in checked(Steps("loss")).effects.read] == ["task.calls"]
