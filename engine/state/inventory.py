@@ -38,6 +38,7 @@ from lockstep.engine.state.forms import (
     with_tuples,
 )
 from lockstep.engine.state.opaque import UNKNOWN
+from lockstep.engine.state.parts import in_state_dict
 from lockstep.engine.state.reasons import Reasons, other_value
 from lockstep.engine.state.restore import Restoring
 from lockstep.engine.state.rules import UserCode
@@ -118,7 +119,7 @@ class Inventory:
         """Walk through everything; structures in ``at`` are taken as they were then."""
         walk = Walk(
             self._code,
-            own=_in_state_dict(self.model)
+            own=in_state_dict(self.model)
             | {id(each): name for name, each in self._stand_ins.items()},
             left_out=self.datasets,
             not_state=frozenset(self.task.not_state),
@@ -302,7 +303,7 @@ class Inventory:
         return {f"state_dict {name}": mark(buffer) for name, buffer in self._own_buffers().items()}
 
     def _own_buffers(self) -> dict[str, Tensor]:
-        own = _in_state_dict(self.model)
+        own = in_state_dict(self.model)
         return {name: each for name, each in self.model.named_buffers() if id(each) in own}
 
     def _values_of(self, names: Iterable[str], mine: Stored) -> dict[str, Any]:
@@ -368,16 +369,6 @@ def made_at_first_call(document: Mapping[str, Any] | None) -> frozenset[str]:
     made = {name for name, (kind, *_) in entries.items() if kind in ATTRIBUTES}
     owners = {entries[name][1] for name in made}
     return frozenset(made | {name for name in owners if entries.get(name, [""])[0] in CONTAINERS})
-
-
-def _in_state_dict(model: nn.Module) -> dict[int, str]:
-    """Return ``id`` → name of the parameters and buffers that ``state_dict()`` holds."""
-    found = {id(parameter): name for name, parameter in model.named_parameters()}
-    for prefix, module in model.named_modules():
-        for name, buffer in module._buffers.items():
-            if buffer is not None and name not in module._non_persistent_buffers_set:
-                found.setdefault(id(buffer), f"{prefix}.{name}".lstrip("."))
-    return found
 
 
 def _of_rank(

@@ -126,6 +126,16 @@ def of_module(module: nn.Module) -> list[Child]:
     return found
 
 
+def in_state_dict(model: nn.Module) -> dict[int, str]:
+    """Return ``id`` → name of the parameters and buffers that ``state_dict()`` holds."""
+    found = {id(parameter): name for name, parameter in model.named_parameters()}
+    for prefix, module in model.named_modules():
+        for name, buffer in module._buffers.items():
+            if buffer is not None and name not in module._non_persistent_buffers_set:
+                found.setdefault(id(buffer), f"{prefix}.{name}".lstrip("."))
+    return found
+
+
 def hooks_of(module: nn.Module) -> dict[str, Any]:
     """Return the hooks of a module, but for those of libraries, by their place."""
     found: dict[str, Any] = {}
