@@ -6,6 +6,8 @@ Not here: selection of the checkpoint, check that it belongs to the run
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import torch
 from torch import nn
 
@@ -17,6 +19,21 @@ from lockstep.engine.runtime.errors import BadSpecError
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.telemetry import Telemetry
 from lockstep.engine.strategies.base import Strategy
+
+
+def make_buffers(model: nn.Module, state: State) -> None:
+    """Register the buffers that ``loss()`` had made in the run, and ``model()`` does not build.
+
+    A module that is not there is a difference, which the comparison of the models names.
+    """
+    for name in (state.get("held") or {}).get("buffers", ()):
+        owner, _, attribute = name.rpartition(".")
+        with suppress(AttributeError, KeyError):
+            module, value = model.get_submodule(owner), state["model"][name]
+            if module._buffers.get(attribute) is None:
+                module.register_buffer(
+                    attribute, value.to(next(model.parameters()).device, copy=True)
+                )
 
 
 def restore_model(model: nn.Module, state: State) -> None:

@@ -49,6 +49,7 @@ from lockstep.engine.checkpoints.checkpoint import CheckpointMetric, SavedCheckp
 from lockstep.engine.checkpoints.collecting import whole_state
 from lockstep.engine.checkpoints.contents import State
 from lockstep.engine.checkpoints.export import RunExport
+from lockstep.engine.checkpoints.restoring import make_buffers
 from lockstep.engine.checkpoints.saving import Background, Saver, StateSender
 from lockstep.engine.data.fingerprint import Samples
 from lockstep.engine.model.precision import Precision
@@ -338,6 +339,7 @@ class TrainingState:
         if found is None:
             return None
         name, folder, state = found
+        make_buffers(model, state)
         self._identity.require_same(name, state, model)
         if state["step"] > steps:
             raise BadSpecError(
@@ -347,9 +349,8 @@ class TrainingState:
         self._resumed = checkpoint.measured_of(folder)
         layout = state["layout"]
         if self._plan.micro_batch_size is None and layout["world_size"] == self._plan.world_size:
-            self.replanned(
-                self._plan.settled(layout["micro_batch_size"])
-            )  # Not searched again: the run stays exact.
+            # Not searched again: the run stays exact.
+            self.replanned(self._plan.settled(layout["micro_batch_size"]))
         return state
 
     def report_resume(self, state: State, lost: Reasons) -> None:

@@ -73,9 +73,9 @@ def check(inputs: RunInputs, model: Model, items: Items, *, resumes: bool) -> Fo
     )
     if repeats.trained and not resumes:
         raise BadSpecError(
-            f"loss() changes parameters that are trained ({listed(repeats.trained)}), which only "
-            "the engine's optimizer may update: set their first values in model(), without a batch "
-            "(nn.Embedding with max_norm changes them, too)"
+            f"loss() changes or makes parameters that are trained ({listed(repeats.trained)}), "
+            "which only the engine's optimizer may update: set their first values in model(), "
+            "without a batch (nn.Embedding with max_norm changes them, too)"
         )
     splits = items.splits
     additivity = additivity_check.check(

@@ -50,12 +50,18 @@ from lockstep.engine.runtime.errors import (
 )
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.state.between_ranks import RankDifference
+from lockstep.engine.state.values import equal
 from lockstep.engine.task.interface import Task
 
 ROUNDING: Final = 10
 """Factor by which a difference below float64 must exceed that of a change of the weights by one
 unit in the last place."""
 _ALONE: Final = Ranks()
+_OTHER_BATCH: Final = (
+    "collate() gives another batch for the same samples: it draws from a generator of its own, or "
+    "depends on previous calls, so the run depends on micro_size and on the ranks: draw in the "
+    "dataset, from random, numpy.random or torch"
+)
 _NO_WEIGHT: Final = (
     "weight() is 0 for the first {} samples, so they do not contribute to training and the loss "
     "was not checked: weight() must count the units that loss() sums over; check which mask "
@@ -304,6 +310,9 @@ class _Check:
             coarsest = trial.coarsest(whole)
             worst, limit = self._worst(found, coarsest)
         if worst.difference > limit:
+            again = divided(trial.task, self._samples, [len(self._samples)])[0]
+            if not equal(again.batch, whole.batch):
+                raise _NotCheckedError(_OTHER_BATCH)
             # The cause is state outside of the engine, which has a warning of its own, and not a
             # coupling of the samples.
             if not trial.repeats(whole):

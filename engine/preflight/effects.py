@@ -28,11 +28,10 @@ from torch import nn
 from lockstep.engine.preflight.comparison import STRETCH, Worst, stretched, tolerance
 from lockstep.engine.preflight.fast_forward import (
     SINGLES_MAX,
-    ReadState,
     calls_of,
     read_by,
-    warnings_of,
 )
+from lockstep.engine.preflight.read_state import ReadState, warnings_of
 from lockstep.engine.preflight.trial_task import TrialTask, divided
 from lockstep.engine.runtime import randomness
 from lockstep.engine.runtime.errors import listed, release

@@ -10,6 +10,9 @@ not read. An evaluation is computed again likewise.
 
 So a counter is found whose effect begins late, which no comparison of the first batches can see.
 
+What the first call makes is compared after first calls with unlike samples: a cache is the same
+after both, a mean of the first micro-batch is not.
+
 Not here: the values that a task holds (``engine.state``), a loss that is not a sum over samples
 (``engine.preflight.additivity_check``).
 """
@@ -19,26 +22,29 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from lockstep.engine.preflight.comparison import tolerance
+from lockstep.engine.preflight.read_state import ReadState
 from lockstep.engine.preflight.time_limit import TooLongError, time_limit
 from lockstep.engine.preflight.trial_task import Piece, TrialTask, divided
 from lockstep.engine.runtime import randomness
 from lockstep.engine.runtime.device import traits_of
-from lockstep.engine.runtime.errors import listed, release
+from lockstep.engine.runtime.errors import release
 from lockstep.engine.state.places import set_child
 from lockstep.engine.state.snapshot import Snapshot
 from lockstep.engine.state.walk import CONTAINERS, PLAIN, TENSOR, Entry
+from lockstep.engine.task.interface import Task
 
 Change = Callable[[], None]
+C = TypeVar("C")
 CALLS: Final = (10, 100, 1_000, 10_000, 100_000, 1_000_000)
 """Calls by which numbers are advanced."""
 GROWN_MAX: Final = 10_000
@@ -56,49 +62,6 @@ SINGLES_MAX: Final = 24
 """Values that are tried one by one. Further ones are tried together."""
 _MOVED: Final = 1.01
 """Factor of the weights between the calls: a teacher that equals its student does not move."""
-
-
-@dataclass(frozen=True)
-class ReadState:
-    """State that the loss changes and reads."""
-
-    name: str
-    calls: int
-    """Number of calls after which the loss was seen to read it; 0 if it does at once."""
-    of_module: bool
-    """True for a parameter or a buffer."""
-    evaluates: bool = False
-    """True if evaluate() alone reads it."""
-
-    def __str__(self) -> str:
-        return f"{self.name}, read after {self.calls:,} calls" if self.calls else self.name
-
-
-def warnings_of(found: Iterable[ReadState], known: Sequence[str]) -> list[str]:
-    """Return a warning about the state that no known warning names.
-
-    Parameters
-    ----------
-    found : iterable of ReadState
-    known : sequence of str
-        Other warnings of this start. Those about changed parameters and buffers name all of them.
-    """
-    modules = any(text.startswith("loss() changes") for text in known)
-    new = [
-        each
-        for each in found
-        if not (each.of_module and modules) and not any(each.name in text for text in known)
-    ]
-    return [
-        f"{by} reads state that calls of the task change ({listed(names)}): the state moves with "
-        f"each micro-batch of a rank, so {what} on micro_size and on the ranks: make {by} depend "
-        "on the model and the batch only"
-        for by, names, what in (
-            ("loss()", [str(e) for e in new if not e.evaluates], "the run depends"),
-            ("evaluate()", [str(e) for e in new if e.evaluates], "its metrics depend"),
-        )
-        if names
-    ]
 
 
 def read_by(
@@ -119,7 +82,8 @@ def read_by(
     """
     of_loss = _Loss(trial, samples[:2], seed)
     of_evaluation = _Evaluation(trial, samples[:2], seed) if evaluates else None
-    trial.begin(of_loss.piece(samples[:2]))
+    start = trial.begin(of_loss.piece(samples[:2]))
+    taken = [] if start is None else _taken_at_first(trial, of_loss, start, samples)
     of_loss.call()
     trial.scale(_MOVED)
     first = _Moment(trial)
@@ -140,6 +104,7 @@ def read_by(
         for change in moment.snapshot.changes()
     }
     third = _Moment(trial)
+    changes = of_loss.without_penalty(changes, of_evaluation, third.snapshot, samples[-2:])
     moved = [
         _Moved(entry, before, _advances(entry, second, third))
         for moment, change in changes.values()
@@ -150,7 +115,33 @@ def read_by(
         # Parameters and buffers that move have a warning of their own.
         others = [each for each in moved if not each.entry.of_module and each.is_none_of(read)]
         read += of_evaluation.read(others, third.snapshot)
-    return tuple(read)
+    known = {each.name.partition("[")[0] for each in read}
+    return (*read, *(each for each in taken if each.name.partition("[")[0] not in known))
+
+
+def _taken_at_first(
+    trial: TrialTask, of_loss: _Loss, start: Snapshot, samples: list[Any]
+) -> list[ReadState]:
+    """Return the state that a first call takes from its samples, and that the loss reads.
+
+    Leaves the state of a first call.
+    """
+    found: list[ReadState] = []
+    ways = []
+    for first in (samples[-2:], samples[:2]):
+        start.put_back()
+        of_loss.call(first)
+        ways.append((trial.held(), of_loss.call()))
+    (other, _), (now, expected) = ways
+    if not of_loss.same(*(value for _, value in ways)):
+        now.put_back()
+        for each in other.changes():
+            now.put_back()
+            other.put_back_only([each])
+            if not of_loss.same(of_loss.call(), expected):
+                found.append(ReadState(each.name, 0, each.of_module, is_first=True))
+    now.put_back()
+    return found
 
 
 class _Moment:
@@ -361,6 +352,23 @@ class _FastForward(ABC):
 class _Loss(_FastForward):
     def _values(self, piece: Piece) -> tuple[Tensor, Tensor]:
         return self._trial.called(piece)
+
+    def without_penalty(
+        self,
+        changes: dict[str, C],
+        evaluation: _Evaluation | None,
+        now: Snapshot,
+        samples: list[Any],
+    ) -> dict[str, C]:
+        """Return the changes that are not of ``penalty()`` alone, which runs once per step."""
+        if type(self._trial.task).penalty is Task.penalty:
+            return changes
+        if evaluation is not None:
+            evaluation.call()
+        self._trial.called(self.piece(samples), penalize=False)
+        names = {each.name for each in now.changes()}
+        now.put_back()
+        return {name: each for name, each in changes.items() if name in names}
 
 
 class _Evaluation(_FastForward):

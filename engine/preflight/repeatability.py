@@ -55,7 +55,7 @@ class RepeatabilityResult:
     moved: list[str] = field(default_factory=list)
     """Names of parameters that a call of the loss changes."""
     trained: list[str] = field(default_factory=list)
-    """Names of trained parameters that a call of the loss changes."""
+    """Names of trained parameters that a call of the loss changes, replaces or adds."""
     of_dataset: list[str] = field(default_factory=list)
     """Names of values of the dataset that a call of the loss changes."""
     unseen: bool = False
@@ -151,9 +151,15 @@ class _Calls:
         versions = {name: each._version for name, each in own.items()}
         first = self._terms(batch)
         written = [name for name, each in own.items() if each._version != versions[name]]
+        written += [
+            name
+            for name, each in self._model.named_parameters()
+            if each.requires_grad and own.get(name) is not each
+        ]
         found.trained = found.trained or written
         changed = before.changes()
-        moved = [each for each in changed if each.of_module and not _is_made(each)]
+        known = before.names()
+        moved = [e for e in changed if e.of_module and e.name in known and not _is_made(e)]
         others = [each for each in changed if each not in moved]
         before.put_back_only(moved)
         second = self._terms(batch)

@@ -234,7 +234,7 @@ class TrialTask:
             found = self.task.evaluate(self.model, self._batch(piece))
         return torch.tensor([float(total) for total, _ in found.values()], dtype=torch.float64)
 
-    def called(self, piece: Piece) -> tuple[Tensor, Tensor]:
+    def called(self, piece: Piece, *, penalize: bool = True) -> tuple[Tensor, Tensor]:
         """Return what one call computes, of which the changes of state stay.
 
         That is the losses with the penalty, and of each parameter's gradient the norm and the sum,
@@ -243,7 +243,8 @@ class TrialTask:
         """
         self.forget()
         self.task.weight(piece.batch)
-        penalty = [] if type(self.task).penalty is Task.penalty else [self.task.penalty(self.model)]
+        penalize &= type(self.task).penalty is not Task.penalty
+        penalty = [self.task.penalty(self.model)] if penalize else []
         try:
             terms = [*self._terms(piece).values(), *penalty]
             self._masks.begin_backward()
@@ -255,13 +256,15 @@ class TrialTask:
         self.forget()
         return torch.stack([each.detach().to(terms[0]) for each in terms]), found
 
-    def begin(self, piece: Piece) -> None:
-        """Call the loss once. What it makes at its first call is there in all further ones."""
+    def begin(self, piece: Piece) -> Snapshot | None:
+        """Call the loss once, whose effects stay, and return the state before if there are any."""
+        before = self._held
         try:
             self._terms(piece)
         finally:
             self._masks.end()
         self._held = self.held()
+        return before if before.changes() else None
 
     def drop_again(self) -> None:
         """Set torch's dropout to training, as in the run."""

@@ -60,10 +60,14 @@ class Stored:
     unsaved: Reasons
     modules: list[str] = field(default_factory=list)
     """Modules of the user's code that the run has imported since its start."""
+    parted: list[str] = field(default_factory=list)
+    """Tensors and arrays that shared memory at the start and share none now."""
+    buffers: list[str] = field(default_factory=list)
+    """Buffers in ``state_dict()`` that the run was built without."""
 
     def document(self) -> dict[str, Any]:
         """As a checkpoint holds it."""
-        names = ("entries", "gone", "constants", "modules")
+        names = ("entries", "gone", "constants", "modules", "parted", "buffers")
         return {name: getattr(self, name) for name in names}
 
 

@@ -38,7 +38,8 @@ from lockstep.engine.state.forms import (
     with_tuples,
 )
 from lockstep.engine.state.opaque import UNKNOWN
-from lockstep.engine.state.reasons import Reasons
+from lockstep.engine.state.parts import in_state_dict
+from lockstep.engine.state.reasons import Reasons, other_value
 from lockstep.engine.state.restore import Restoring
 from lockstep.engine.state.rules import UserCode
 from lockstep.engine.state.sharing import sharing, sharing_changed
@@ -97,12 +98,14 @@ class Inventory:
         self._stand_ins: dict[str, Tensor] = {}
         self._built: dict[str, str] = {}
         self._shared: dict[str, str] = {}
+        self._buffers: frozenset[str] = frozenset()
 
     def remember(self) -> None:
         """Take the state as it is for the one that each start of the run builds."""
         entries = self.walk()
         self._built = {name: mark_of(each) for name, each in entries.items() if each.kind != OWN}
         self._shared = sharing(entries)
+        self._buffers = frozenset(self._own_buffers())
 
     def cut(self, stand_ins: Mapping[str, Tensor]) -> None:
         """From here on, these tensors stand for parameters that other ranks hold."""
@@ -116,7 +119,7 @@ class Inventory:
         """Walk through everything; structures in ``at`` are taken as they were then."""
         walk = Walk(
             self._code,
-            own=_in_state_dict(self.model)
+            own=in_state_dict(self.model)
             | {id(each): name for name, each in self._stand_ins.items()},
             left_out=self.datasets,
             not_state=frozenset(self.task.not_state),
@@ -228,10 +231,7 @@ class Inventory:
         walk = self._walk(at)
         entries = walk.entries
         kept = {} if at is None else at.leaves()
-        shared = sharing_changed(self._shared, sharing(entries))
-        found = Stored({}, self._gone(entries), {}, {**self._noted, **self._unseen, **shared})
-        left = STORED_BYTES_MAX
-        found.modules = self._late_modules(entries)
+        found, left = self._beside(entries), STORED_BYTES_MAX
         for name, entry in entries.items():
             if entry.kind == OWN or entry.owner is None:
                 continue
@@ -239,7 +239,7 @@ class Inventory:
             now = mark_of(entry, content)
             if now == OUT:  # A file or a lock, which may have come or gone.
                 continue
-            if now != UNKNOWN and now == self._built.get(name):
+            if now == self._unmoved(name, found):
                 if is_constant(entry):
                     found.constants[name] = now
             elif entry.kind in ATTRIBUTES and self._built.get(name, "").startswith(
@@ -259,6 +259,25 @@ class Inventory:
         found.constants |= {name: self._built[name] for name in flags if name in self._built}
         found.entries = with_tuples(found.entries, walk)
         return found
+
+    def _beside(self, entries: Mapping[str, Entry]) -> Stored:
+        """Return what is stored about the entries as a whole."""
+        shared = sharing(entries)
+        changed = sharing_changed(self._shared, shared)
+        return Stored(
+            {},
+            self._gone(entries),
+            {},
+            {**self._noted, **self._unseen, **changed},
+            modules=self._late_modules(entries),
+            parted=[name for name in self._shared if name in entries and name not in shared],
+            buffers=[name for name in self._own_buffers() if name not in self._buffers],
+        )
+
+    def _unmoved(self, name: str, found: Stored) -> str | None:
+        """Return the mark of a value that has not moved; None if there is none."""
+        built = None if name in found.parted else self._built.get(name)
+        return None if built == UNKNOWN else built
 
     def _late_modules(self, entries: Mapping[str, Entry]) -> list[str]:
         return [
@@ -284,7 +303,7 @@ class Inventory:
         return {f"state_dict {name}": mark(buffer) for name, buffer in self._own_buffers().items()}
 
     def _own_buffers(self) -> dict[str, Tensor]:
-        own = _in_state_dict(self.model)
+        own = in_state_dict(self.model)
         return {name: each for name, each in self.model.named_buffers() if id(each) in own}
 
     def _values_of(self, names: Iterable[str], mine: Stored) -> dict[str, Any]:
@@ -320,7 +339,8 @@ class Inventory:
         if not trained:
             flags = {f"{name}.requires_grad" for name, _ in self.model.named_parameters()}
             entries = {name: form for name, form in entries.items() if name not in flags}
-        lost |= Restoring(self.walk(), entries, document["gone"]).run()
+        parted = frozenset(document.get("parted", ()))
+        lost |= Restoring(self.walk(), entries, document["gone"], parted).run()
         for name, form in buffers.items():
             if form is not None:
                 self._own_buffers()[name].data.copy_(form[1])
@@ -337,7 +357,7 @@ class Inventory:
     def _rebuilt(self, constants: Mapping[str, str]) -> Reasons:
         """Return the constants that this run was built with other values of."""
         return {
-            name: _other_value(before, self._built[name])
+            name: other_value(before, self._built[name])
             for name, before in constants.items()
             if name in self._built and self._built[name] != before
         }
@@ -349,22 +369,6 @@ def made_at_first_call(document: Mapping[str, Any] | None) -> frozenset[str]:
     made = {name for name, (kind, *_) in entries.items() if kind in ATTRIBUTES}
     owners = {entries[name][1] for name in made}
     return frozenset(made | {name for name in owners if entries.get(name, [""])[0] in CONTAINERS})
-
-
-def _other_value(before: str, now: str) -> str:
-    if " " in before or " " in now:
-        return "it is built with other values at each start"
-    return f"{before} at the checkpoint, {now} now"
-
-
-def _in_state_dict(model: nn.Module) -> dict[int, str]:
-    """Return ``id`` → name of the parameters and buffers that ``state_dict()`` holds."""
-    found = {id(parameter): name for name, parameter in model.named_parameters()}
-    for prefix, module in model.named_modules():
-        for name, buffer in module._buffers.items():
-            if buffer is not None and name not in module._non_persistent_buffers_set:
-                found.setdefault(id(buffer), f"{prefix}.{name}".lstrip("."))
-    return found
 
 
 def _of_rank(

@@ -13,7 +13,12 @@ from typing import Any, Final
 
 from torch import nn
 
-from lockstep.engine.state.rules import is_hook_of_library, is_private_to_library, without_timer
+from lockstep.engine.state.rules import (
+    is_hook_of_library,
+    is_inherited,
+    is_private_to_library,
+    without_timer,
+)
 from lockstep.engine.state.values import all_plain, is_plain
 
 Child = tuple[Any, str, Any]
@@ -43,9 +48,14 @@ WRAPPERS: Final = tuple(_WRAPPERS)
 def of_class(value: Any) -> list[Child]:
     """Return the values of a class or a module of code."""
     return [
-        (("a", name), f".{name}", each)
-        for name, each in ((name, without_timer(each)) for name, each in list(vars(value).items()))
-        if not (name.startswith("__") or isinstance(each, _DESCRIPTORS) or _is_stateless(each))
+        (("a", name), f".{name}", without_timer(each))
+        for name, each in list(vars(value).items())
+        if not (
+            name.startswith("__")
+            or isinstance(each, _DESCRIPTORS)
+            or _is_stateless(without_timer(each))
+            or is_inherited(value, name, each)
+        )
     ]
 
 
@@ -113,6 +123,16 @@ def of_module(module: nn.Module) -> list[Child]:
         for name, value in list(vars(module).items())
         if name not in _OF_EVERY_MODULE and not is_private_to_library(module, name)
     ]
+    return found
+
+
+def in_state_dict(model: nn.Module) -> dict[int, str]:
+    """Return ``id`` → name of the parameters and buffers that ``state_dict()`` holds."""
+    found = {id(parameter): name for name, parameter in model.named_parameters()}
+    for prefix, module in model.named_modules():
+        for name, buffer in module._buffers.items():
+            if buffer is not None and name not in module._non_persistent_buffers_set:
+                found.setdefault(id(buffer), f"{prefix}.{name}".lstrip("."))
     return found
 
 

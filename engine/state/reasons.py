@@ -25,6 +25,13 @@ def listed(reasons: Reasons) -> list[str]:
     return [*shown, f"and {more:,} more"] if more > 0 else shown
 
 
+def other_value(before: str, now: str) -> str:
+    """Return the reason for a value that never moved, with its marks."""
+    if " " in before or " " in now:
+        return "it is built with other values at each start"
+    return f"{before} at the checkpoint, {now} now"
+
+
 def not_saved(unsaved: Reasons) -> str:
     """Return the warning before step 1."""
     return (

@@ -52,12 +52,18 @@ class Restoring:
         Name → kind, owner, key and value, each owner before its children.
     gone : list
         Owner and name of attributes to delete.
+    parted : frozenset of str
+        Values that get memory of their own, because they share it here.
     """
 
     def __init__(
-        self, here: Mapping[str, Entry], stored: Mapping[str, list[Any]], gone: list[list[Any]]
+        self,
+        here: Mapping[str, Entry],
+        stored: Mapping[str, list[Any]],
+        gone: list[list[Any]],
+        parted: frozenset[str] = frozenset(),
     ):
-        self._here, self._stored, self._gone = here, stored, gone
+        self._here, self._stored, self._gone, self._parted = here, stored, gone, parted
         self._objects: dict[str, Any] = {name: entry.value for name, entry in here.items()}
         self._replaced: dict[str, Any] = {}
         self._lost: dict[str, str] = {}
@@ -86,7 +92,7 @@ class Restoring:
     def _resolve(self, name: str, kind: str, payload: Any) -> None:
         """Decide which object has a name, and restore the content of a leaf."""
         entry = self._here.get(name)
-        current = entry.value if entry is not None and entry.kind != REFERENCE else _MISSING
+        current = self._current(name)
         try:
             if kind in ATTRIBUTES:
                 if entry is None or entry.kind != kind or identity_of(entry) != payload:
@@ -103,6 +109,12 @@ class Restoring:
             self._lost[name] = str(error)
         except Exception as error:  # noqa: BLE001 - load_state_dict() is the job's code
             self._lost[name] = f"{type(error).__name__}: {error}"
+
+    def _current(self, name: str) -> Any:
+        """Return the object that may keep its place."""
+        entry = self._here.get(name)
+        keeps = entry is not None and entry.kind != REFERENCE and name not in self._parted
+        return entry.value if entry is not None and keeps else _MISSING
 
     def _container(self, name: str, kind: str, payload: list[Any], current: Any) -> None:
         class_name, extra, *_ = payload

@@ -154,6 +154,13 @@ def without_timer(value: Any) -> Any:
     return value
 
 
+def is_inherited(owner: Any, name: str, value: Any) -> bool:
+    """Return whether torch has put the method of a base, which it wraps, into a user's class."""
+    plain = without_timer(value)
+    bases = owner.__mro__[1:] if isinstance(owner, type) else ()
+    return plain is not value and any(plain is without_timer(vars(b).get(name)) for b in bases)
+
+
 def has_own_protocol(value: object) -> bool:
     """Return whether an object saves and restores itself, as optimizers and schedules do."""
     kind = type(value)

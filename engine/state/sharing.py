@@ -1,7 +1,7 @@
 """Tensors and arrays that share memory, each an entry of its own.
 
 A checkpoint holds their values, and not that a write to one is a write to the other. What shares
-memory at the start does so again in a resumed run.
+memory at the start does so again in a resumed run. What has left it since gets memory of its own.
 
 Not here: one object under two names, which is a reference (``engine.state.walk``).
 """
@@ -22,8 +22,8 @@ from lockstep.engine.state.walk import ARRAY, OWN, TENSOR, Entry
 def sharing(entries: Mapping[str, Entry]) -> dict[str, str]:
     """Return the names of values outside of the weights → the first value in the same memory.
 
-    Two rows of one tensor have no byte in common, so they share no memory. A tensor with a graph
-    is a result of one call, and no later one writes to it.
+    A weight comes first. Two rows of one tensor have no byte in common, so they share no memory. A
+    tensor with a graph is a result of one call, and no later one writes to it.
     """
     numbers = [
         entry
@@ -32,7 +32,8 @@ def sharing(entries: Mapping[str, Entry]) -> dict[str, str]:
     ]
     found: dict[str, str] = {}
     for places in _overlapping((*_bytes_of(each.value), i) for i, each in enumerate(numbers)):
-        first, *others = (numbers[place] for place in sorted(places))
+        ordered = sorted(places, key=lambda place: (numbers[place].kind != OWN, place))
+        first, *others = (numbers[place] for place in ordered)
         found |= {other.name: first.name for other in others if other.kind != OWN}
     return found
 
@@ -40,10 +41,10 @@ def sharing(entries: Mapping[str, Entry]) -> dict[str, str]:
 def sharing_changed(before: Mapping[str, str], now: Mapping[str, str]) -> Reasons:
     """Return the values that share memory with others than at the start."""
     return {
-        name: f"it shares memory with {now.get(name, 'nothing')}, "
+        name: f"it shares memory with {now[name]}, "
         f"and at the start with {before.get(name, 'nothing')}"
-        for name in sorted({*before, *now})
-        if before.get(name) != now.get(name)
+        for name in sorted(now)
+        if before.get(name) != now[name]
     }
 
 

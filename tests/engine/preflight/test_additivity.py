@@ -9,6 +9,7 @@ import re
 from dataclasses import replace
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -265,6 +266,15 @@ class NotFinite(Classify):
         return super().loss(model, batch) * float("nan")
 
 
+class OwnNoiseCollate(Classify):
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng(0)
+
+    def collate(self, samples: list[Any]) -> Any:
+        x, y = super().collate(samples)
+        return x * self.rng.uniform(0.5, 1.5), y
+
+
 class Failing(Classify):
     def loss(self, model: nn.Module, batch: Any) -> Any:
         raise KeyError("label")
@@ -282,6 +292,11 @@ class Failing(Classify):
 def test_an_undecided_check_is_reported(task: type[Task], note: str) -> None:
     effects = CallEffects(draws=task is Noisy)
     assert checked(task()) == Checked(note=f"the loss was not checked: {note}", effects=effects)
+
+
+def test_a_collate_with_a_generator_of_its_own_is_no_coupling_of_samples() -> None:
+    note = checked(OwnNoiseCollate()).note
+    assert "collate() gives another batch for the same samples: it draws from a generator" in note
 
 
 def test_the_first_line_of_a_long_exception_is_reported() -> None:

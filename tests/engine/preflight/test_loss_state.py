@@ -246,3 +246,53 @@ def test_a_call_that_does_not_end_is_abandoned(monkeypatch: pytest.MonkeyPatch) 
     assert [str(each) for each in checked(Hanging()).effects.read] == [
         "task.calls, read after 100 calls"
     ]
+
+
+class FirstValues(Wide):
+    """Subtracts the mean of its first micro-batch, or what does not depend on it."""
+
+    mean: Any = None
+
+    def __init__(self, of_samples: bool, buffer: bool = False):
+        self.of_samples, self.buffer = of_samples, buffer
+
+    def model(self) -> nn.Module:
+        model = super().model()
+        model.register_buffer("mean", None)
+        return model
+
+    def loss(self, model: Any, batch: Any) -> Any:
+        holder = model if self.buffer else self
+        if holder.mean is None:
+            holder.mean = batch[0].mean(0) if self.of_samples else torch.ones(4).to(batch[0])
+        return nn.functional.cross_entropy(model(batch[0] - holder.mean), batch[1], reduction="sum")
+
+
+@pytest.mark.parametrize("buffer", [False, True])
+def test_what_the_first_call_takes_from_its_samples_is_named(buffer: bool) -> None:
+    (warning,) = checked(FirstValues(True, buffer)).warnings_beside(())
+    name = "mean" if buffer else "task.mean"
+    assert warning.startswith(
+        f"loss() reads values that its first call takes from the samples ({name}): "
+    )
+    assert checked(FirstValues(False, buffer)).warnings_beside(()) == []
+
+
+class Steps(Wide):
+    """Counts in penalty(), which runs once per step, or in another method."""
+
+    def __init__(self, method: str):
+        self.method, self.calls = method, 0
+
+    def rule(self, each: Tensor, out: Tensor, batch: Any) -> Any:
+        self.calls += self.method == "loss"
+        return each.sum() * (1 + self.calls)
+
+    def penalty(self, model: nn.Module) -> Tensor:
+        self.calls += self.method == "penalty"
+        return sum(p.square().sum() for p in model.parameters()) / (1 + self.calls)  # type: ignore[return-value]
+
+
+def test_state_of_the_penalty_moves_with_the_steps() -> None:
+    assert checked(Steps("penalty")).effects.read == ()
+    assert [str(each) for each in checked(Steps("loss")).effects.read] == ["task.calls"]

@@ -339,9 +339,26 @@ class OwnPerRank(Stateful):
         return super().loss(model, batch)
 
 
+class LateBuffer(Stateful):
+    """Makes buffers at the first call: one has been None, and model() lacks the other."""
+
+    def model(self) -> nn.Module:
+        model = super().model()
+        model.register_buffer("empty", None)
+        return model
+
+    def scale(self, model: Any) -> Any:
+        if model.empty is None:
+            model.empty = torch.ones(1)
+            model.register_buffer("late", torch.ones(1))
+        model.empty *= 0.9
+        return float(model.empty) + float(model.late)
+
+
 SAVED = (
     Counted, Teacher, LateTeacher, DictOfTensors, ByParameter, PlainAttribute, Volatile, Extra,
     GrowingExtra, Generators, Scheduled, Slots, Containers, InTheCode, Alias, ChangesMode, Freezes,
+    LateBuffer,
 )  # fmt: skip
 
 

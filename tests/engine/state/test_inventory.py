@@ -203,7 +203,22 @@ class Freezing(Held):
         return self.layer.weight.requires_grad
 
 
-KINDS = (Freezing, Cyclic, Junk, Aliases, Orders, Numbers, Classes, Removed)
+class Parted(Held):
+    """Values leave memory that they share at the start; one of them has moved nothing."""
+
+    def __init__(self) -> None:
+        self.numbers = np.zeros(4)
+        self.first, self.last = self.numbers[:2], (self.numbers[2:3], 1)
+        self.whole = torch.zeros(2)
+        self.view = self.whole[:1]
+
+    def move(self) -> None:
+        self.numbers += 1
+        self.first, self.last = self.first.copy() * 2, (self.last[0].copy() * 3, 1)
+        self.whole, self.view = self.whole + 1, torch.zeros(1)
+
+
+KINDS = (Freezing, Cyclic, Junk, Aliases, Orders, Numbers, Classes, Removed, Parted)
 
 
 def built(kind: type[Held]) -> tuple[Any, Inventory]:
@@ -260,6 +275,22 @@ def test_one_rank_alone_saves_the_state_before_the_step(kind: type[Held]) -> Non
     assert state.at_begin(8) is None
     document = inventory.stored_alone(state.at_begin(7), Ranks())
     assert mark(document["entries"]) == expected
+
+
+def test_a_value_that_left_the_memory_of_a_weight_leaves_the_weight_alone() -> None:
+    def start() -> tuple[Any, Inventory]:
+        model: Any = nn.Sequential(nn.Linear(2, 1))
+        nn.init.ones_(model[0].weight)
+        model.norm = model[0].weight.data  # As torch.nn.utils.spectral_norm() begins.
+        inventory = Inventory(model, Task())
+        inventory.remember()
+        return model, inventory
+
+    model, inventory = start()
+    model.norm = model.norm / 2
+    again, other = start()
+    assert other.restore(through_a_file(inventory.stored(Ranks())), Ranks()) == {}
+    assert (again.norm.tolist(), again[0].weight.tolist()) == ([[0.5, 0.5]], [[1.0, 1.0]])
 
 
 class Broken:

@@ -46,9 +46,17 @@ class Own(torch.optim.SGD):
     @torch.no_grad()
     def step(self, closure=None):
         return super().step(closure)
+
+class Plain(torch.optim.SGD):
+    pass
 """
 OWN = {"name": "opts.Own", "lr": 0.01}
-RUNS = {"sgd": ({"name": "sgd", "lr": 0.01}, ""), "own": (OWN, ""), "known": (OWN, "import opts\n")}
+RUNS = {
+    "sgd": ({"name": "sgd", "lr": 0.01}, ""),
+    "own": (OWN, ""),
+    "known": (OWN, "import opts\n"),
+    "no step of its own": ({"name": "opts.Plain", "lr": 0.01}, "import opts\n"),
+}
 
 
 @pytest.mark.contract(45)
