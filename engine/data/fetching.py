@@ -247,6 +247,18 @@ class _Results(queues.Queue):  # type: ignore[type-arg] # generic in the stubs a
         self.put((sent[0], _Failed(reason, message, text[-limits.TRACEBACK_CHARS_MAX :].rstrip())))
 
 
+@contextlib.contextmanager
+def without_collections() -> Iterator[None]:
+    """Collect no garbage while the process forks: a fork runs code of Python's before its own."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
 class _Worker(ForkProcess):
     """Process that destroys nothing that it has inherited.
 
@@ -257,12 +269,8 @@ class _Worker(ForkProcess):
     def start(self) -> None:
         """Fork. No collection runs in the process before :meth:`run`."""
         self._collects = gc.isenabled()
-        gc.disable()
-        try:
+        with without_collections():
             super().start()
-        finally:
-            if self._collects:
-                gc.enable()
 
     def run(self) -> None:
         """Leave alone what exists by now, and work."""

@@ -20,9 +20,13 @@ class Bounds:
     monitor_seconds: float = 0.1
     """Interval of the main thread's checks of the ranks."""
     failure_grace_seconds: float = 3.0
-    """Time from the first failing rank to SIGKILL of the others. They get SIGTERM at once, but a
-    rank that waits in a collective for the failed one never handles it. A gang must end within 5 s.
+    """Time from the first failing rank to SIGKILL of the others. They get SIGTERM before,
+    but a rank that waits in a collective for the failed one never handles it. A gang must end
+    within 5 s.
     """
+    settle_seconds: float = 1.0
+    """Part of it before that SIGTERM in which a rank that the failed ones may have lost is awaited.
+    The shutdown of torch takes so long where the cores are busy."""
     rendezvous_seconds: float = 900.0
     """Time limit of the rendezvous of an attempt's nodes: one node may fetch a checkpoint for
     minutes longer than another. A lost node is detected earlier, by its lease. A single node needs

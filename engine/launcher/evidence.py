@@ -187,6 +187,16 @@ def may_have_raised(code: int, stderr_tail: str, *, torn_down: bool) -> bool:
     return code == 1 or (torn_down and number is not None)
 
 
+def may_follow(code: int, found: Evidence) -> bool:
+    """Return whether a rank may have failed because another was gone.
+
+    The exit codes are those of an exception and of NCCL's watchdog, whose words may still be in the
+    pipe.
+    """
+    is_silent = code == 1 or signal_in(code, wrapped=True) == signal.SIGABRT
+    return found.blames_peer or (is_silent and not found.explains)
+
+
 def _own(files: Untrusted, name: str) -> Evidence | None:
     file = read_model(files, name, RankErrorFile)
     if file is None:

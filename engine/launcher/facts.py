@@ -25,8 +25,8 @@ class Exit:
     time: float
     """Time of detection, in seconds since the epoch."""
     torn_down: bool
-    """True if the gang was being ended already, so the signal may be the launcher's own. False for
-    SIGKILL that came before the launcher's."""
+    """True if the gang was being ended already, so the launcher may have caused it. False before
+    its first signal, and for SIGKILL that came before the launcher's."""
     early: bool = False
     """True if a rank of the engine exited before the end of the run."""
 

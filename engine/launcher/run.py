@@ -144,6 +144,7 @@ class _Attempt:
             warn=self._warn,
             report=self._report_silence,
             output_bytes=lambda: self._streams.bytes_read,
+            may_follow=lambda exit_: evidence.may_follow(exit_.code, self._evidence_of(exit_)),
             on_stuck=self._conclude,
         )
 
@@ -202,7 +203,7 @@ class _Attempt:
                 ended=lambda: self._watch.facts.cause is not None,
                 log_line=self._segments.log_line,
                 stopping=lambda: self._watch.facts.cause == "stop",
-                note_ends=self._watch.poll,
+                settle=self._watch.settle,
             ),
             self._on_started,
         )

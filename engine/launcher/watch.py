@@ -10,9 +10,9 @@ checkpoint; a script's ranks get SIGTERM. After the grace period, SIGKILL.
 4. One rank has exited with 0 and others have not followed in time: SIGKILL.
 5. No rank makes progress: collect their stacks, then SIGKILL. A script that is silent is reported
 and continues.
-6. One rank has failed (recorded in 1): the main thread sends the others SIGTERM; a little later,
-SIGKILL. A rank of the engine that exits with 0 before the end of the run has failed too: its peers
-may wait for it for half an hour.
+6. One rank has failed (recorded in 1): the main thread sends the others SIGTERM, after
+:meth:`GangWatch.settle`; a little later, SIGKILL. A rank of the engine that exits with 0 before the
+end of the run has failed too: its peers may wait for it for half an hour.
 7. ``gang_failed``: a rank of another node has failed. The same.
 
 The first of 2 to 7 is the *cause* of the end and stays it; later ones are its consequences. Only
@@ -77,6 +77,7 @@ class GangWatch(threading.Thread):
         warn: Callable[[str], None],
         report: Callable[[SilenceEvent], None],
         output_bytes: Callable[[], int],
+        may_follow: Callable[[Exit], bool],
         on_stuck: Callable[[], None],
     ):
         super().__init__(name="watch", daemon=True)
@@ -87,6 +88,7 @@ class GangWatch(threading.Thread):
         self._bounds = bounds
         self._log_line = log_line
         self._warn = warn
+        self._may_follow = may_follow
         self._on_stuck = on_stuck
         self._processes: dict[int, RankProcess] = {}
         train = assignment.spec.train
@@ -109,7 +111,7 @@ class GangWatch(threading.Thread):
         self._kill_at = float("inf")
         self._killed_at: float | None = None
         self._first_left_at = float("inf")
-        self._terminated = False
+        self._terminated = self._tears_down = False
         self._sigterm = threading.Event()
         self._over = threading.Event()
         self._lock = threading.Lock()
@@ -141,6 +143,26 @@ class GangWatch(threading.Thread):
         """Return whether the attempt was ended before its ranks were started."""
         self.poll()
         return self.facts.cause is not None
+
+    def settle(self) -> None:
+        """Wait for a rank that the failed ones may have lost. Called before others are ended.
+
+        Its connections close before it can be found dead, and a shell, or Python at its end, may
+        still run for a while. Its own end could not be told from the launcher's signal.
+        """
+        until = time.monotonic() + self._bounds.settle_seconds
+        self.poll()
+        while (
+            self.facts.cause == "failure"
+            and self.facts.running()
+            and all(map(self._may_follow, tuple(self.facts.exits)))
+            and time.monotonic() < until
+        ):
+            time.sleep(self._bounds.watch_seconds)
+            self.poll()
+        with self._lock:
+            self._note_exits()
+            self._tears_down = True
 
     def let_programs_end(self) -> None:
         """Wait within the grace of a stop for what a rank's first process has left in its group.
@@ -207,7 +229,7 @@ class GangWatch(threading.Thread):
             ended.items(), key=lambda entry: (entry[1] == -signal.SIGTERM, entry[1] >= 0, entry[0])
         ):
             is_first = self.facts.cause is None
-            torn_down = not (is_first or self._killed_by_another(code))
+            torn_down = not (is_first or self._is_its_own(code))
             exit_ = Exit(
                 rank, code, time.time(), torn_down, early=code == 0 and self._is_needed(rank)
             )
@@ -231,13 +253,13 @@ class GangWatch(threading.Thread):
         codes = {rank: self._processes[rank].poll() for rank in ranks}
         return {rank: code for rank, code in codes.items() if code is not None}
 
-    def _killed_by_another(self, code: int) -> bool:
-        """Return whether a rank got SIGKILL before the watch sent any.
-
-        Its sockets close before it can be found dead, so a peer may be found first.
-        """
+    def _is_its_own(self, code: int) -> bool:
+        """Return whether the launcher cannot have caused this end of a rank after the first."""
+        if self._killed_at is not None:
+            return False
         wrapped = self._assignment.spec.kind == "script"
-        return self._killed_at is None and signal_in(code, wrapped=wrapped) == signal.SIGKILL
+        is_untouched = self.facts.cause == "failure" and not self._tears_down
+        return is_untouched or signal_in(code, wrapped=wrapped) == signal.SIGKILL
 
     def _is_needed(self, rank: int) -> bool:
         """Return whether a rank of the engine has more to do.
@@ -353,6 +375,7 @@ class GangWatch(threading.Thread):
             self._log_line("A rank of another node failed; ending the ranks of this node.")
             self.facts.gang_failed = True
             self._end_by("failure", now + self._bounds.failure_grace_seconds)
+            self._tears_down = True
             self._terminate("TERM")
 
     def _end_by(self, cause: Cause, kill_at: float) -> None:

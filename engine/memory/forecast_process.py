@@ -38,7 +38,7 @@ from torch.utils._pytree import tree_map_only
 from lockstep.domain.kinds.devices import HIDDEN
 from lockstep.domain.spec.train import Train
 from lockstep.domain.training.memory import MemoryForecast
-from lockstep.engine.data.fetching import die_with_parent
+from lockstep.engine.data.fetching import die_with_parent, without_collections
 from lockstep.engine.runtime.errors import describe
 from lockstep.engine.task.loading import load_task
 
@@ -166,15 +166,14 @@ class _Fork:
 
     def __init__(self, request: PredictionRequest, answer: IO[bytes]):
         parent = os.getpid()
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), without_collections():
             # Python warns of threads that hold a lock at this moment. The loader's is idle before
-            # the first batch, the
-            # others hold none for long; a child that hangs all the same is killed with the run,
-            # which never waits.
+            # the first batch, the others hold none for long; a child that hangs all the same is
+            # killed with the run, which never waits.
             warnings.simplefilter("ignore", DeprecationWarning)
             self.pid = os.fork()
-        if self.pid == 0:
-            _answer_in_child(request, answer, parent)
+            if self.pid == 0:
+                _answer_in_child(request, answer, parent)
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
@@ -195,6 +194,7 @@ class _Fork:
 
 def _answer_in_child(request: PredictionRequest, answers: IO[bytes], parent: int) -> NoReturn:
     gc.freeze()  # Garbage of the rank may wait for threads that this process does not have.
+    gc.enable()
     code = 1
     try:
         for number in (signal.SIGTERM, signal.SIGINT):

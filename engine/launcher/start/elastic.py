@@ -133,6 +133,7 @@ class _Agent(LocalElasticAgent):
             if self._gang.stopping():
                 close(signal.SIGCONT, _STOP_SECONDS_MAX)
             else:
+                self._gang.settle()
                 # After the watch, which notes that the launcher sent SIGKILL.
                 close(
                     death_sig or signal.SIGTERM, math.ceil(self._bounds.failure_grace_seconds) + 1

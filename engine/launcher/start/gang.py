@@ -54,8 +54,8 @@ class Gang:
     stopping: Callable[[], bool]
     """Return whether the ranks were asked to stop. An exit is then not a failure, and the others
     may finish."""
-    note_ends: Callable[[], object]
-    """Notes which ranks have ended so far, before the others are ended."""
+    settle: Callable[[], object]
+    """Finds the rank that the failed ones have lost, before the others are ended."""
 
 
 class Launcher(Protocol):

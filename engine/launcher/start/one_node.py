@@ -70,8 +70,7 @@ class OneNodeLauncher:
                 and any(process.poll() for process in ranks.values())
             ):
                 terminated = True
-                # Whose end came first cannot be seen once the others have got the signal.
-                gang.note_ends()
+                gang.settle()
                 _terminate(ranks)
             wait_for_an_end(running, self._bounds.monitor_seconds)
 

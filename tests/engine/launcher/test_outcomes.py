@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.domain import limits
+from lockstep.domain.life.attempt import CODE
 from lockstep.domain.life.outcomes import Reason
 from tests.harness.processes import alive, free_port, until
 from tests.harness.ranks import Attempt, script_spec
@@ -54,6 +55,37 @@ def test_an_exit_code_is_reported_with_its_rank(attempt: Attempt) -> None:
     assert outcome.reason is Reason.USER_ERROR
     assert (outcome.rank, outcome.exit_code) == (1, 3)
     assert outcome.message == "script exited with code 3 on rank 1"
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "message"),
+    [
+        ("exit 0", 0, "rank 1 exited with code 0 before the others had finished, so rank 0 failed"),
+        ("exit 75", 75, "script exited with code 75 on rank 1"),
+        ("kill -SEGV $$", None, "rank 1 crashed in native code with an invalid memory access"),
+        ("kill -TERM $$", None, "rank 1 was killed by SIGTERM"),
+    ],
+)
+def test_a_rank_that_ends_after_those_that_lost_it_is_named(
+    attempt: Attempt, end: str, code: int | None, message: str
+) -> None:
+    """Its program has ended before them, and its shell has more to do."""
+    source = f"""
+        if [ $RANK = 0 ]; then
+            echo $$ > written; mv written lost
+            printf 'Traceback (most recent call last):\\n  File "a", line 1, in f\\n' >&2
+            echo "RuntimeError: [gloo/transport] Connection closed by peer" >&2
+            exit 1
+        fi
+        until [ -e lost ]; do sleep 0.01; done
+        while kill -0 $(cat lost) 2>/dev/null; do sleep 0.01; done
+        {end}
+    """
+    (attempt.folder / CODE).mkdir()
+    attempt.command("bash", "-c", textwrap.dedent(source), ranks=2)
+    outcome = attempt.start(settle_seconds=50.0, failure_grace_seconds=55.0).outcome()
+    assert (outcome.rank, outcome.exit_code) == (1, code)
+    assert outcome.message.startswith(message)
 
 
 def test_an_exit_code_of_the_spec_is_no_signal(attempt: Attempt) -> None:

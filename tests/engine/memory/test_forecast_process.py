@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -141,6 +142,33 @@ def test_a_sample_that_is_a_view_is_sent_without_its_base(
     monkeypatch.setattr("lockstep.engine.memory.forecast_process._start", start)
     begun(code, train_of(), (torch.zeros(1_000_000, 16)[7],))
     assert sizes[0] < 10_000
+
+
+class Inherited:
+    """Garbage of a rank, which a collector alone finds."""
+
+    def __init__(self, parent: int, found: Path) -> None:
+        self.itself, self.parent, self.found = self, parent, found
+
+    def __del__(self) -> None:
+        if os.getpid() != self.parent:
+            self.found.touch()
+
+
+def test_a_fork_destroys_nothing_of_its_rank(code: Path) -> None:
+    """The code that Python runs at each fork may start a collection, before any of the engine."""
+    parents = [os.getpid()]
+    os.register_at_fork(
+        before=lambda: Inherited(parents.pop(), code / "destroyed") if parents else None
+    )
+    thresholds = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        forecast = begun(code / "elsewhere", train_of(), None)
+    finally:
+        gc.set_threshold(*thresholds)
+    assert awaited(forecast).why is not None
+    assert not (code / "destroyed").exists()
 
 
 @pytest.mark.parametrize("forks", [True, False], ids=["forked", "started"])
