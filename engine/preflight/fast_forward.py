@@ -30,6 +30,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.modules.batchnorm import _NormBase
 
 from lockstep.engine.preflight.comparison import tolerance
 from lockstep.engine.preflight.read_state import ReadState
@@ -83,7 +84,7 @@ def read_by(
     of_loss = _Loss(trial, samples[:2], seed)
     of_evaluation = _Evaluation(trial, samples[:2], seed) if evaluates else None
     start = trial.begin(of_loss.piece(samples[:2]))
-    taken = [] if start is None else _taken_at_first(trial, of_loss, start, samples)
+    taken = _taken_at_first(trial, of_loss, start, samples)
     of_loss.call()
     trial.scale(_MOVED)
     first = _Moment(trial)
@@ -127,6 +128,8 @@ def _taken_at_first(
     Leaves the state of a first call.
     """
     found: list[ReadState] = []
+    if all(each.owner and isinstance(each.owner.value, _NormBase) for each in start.changes()):
+        return []  # Running statistics, which training does not read.
     ways = []
     for first in (samples[-2:], samples[:2]):
         start.put_back()

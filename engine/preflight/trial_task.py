@@ -256,15 +256,15 @@ class TrialTask:
         self.forget()
         return torch.stack([each.detach().to(terms[0]) for each in terms]), found
 
-    def begin(self, piece: Piece) -> Snapshot | None:
-        """Call the loss once, whose effects stay, and return the state before if there are any."""
+    def begin(self, piece: Piece) -> Snapshot:
+        """Call the loss once, whose effects stay, and return the state before."""
         before = self._held
         try:
             self._terms(piece)
         finally:
             self._masks.end()
         self._held = self.held()
-        return before if before.changes() else None
+        return before
 
     def drop_again(self) -> None:
         """Set torch's dropout to training, as in the run."""
