@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import urlsplit
 
+import pytest
 from playwright.sync_api import Browser, Locator, Route, expect
 
 from tests.dashboard.browser import Visitor, visiting
@@ -118,7 +119,7 @@ def test_a_gateway_that_fails_or_trickles_makes_old_data_visible(
 
 
 def test_a_tab_of_an_older_build_is_loaded_again_once(visitor: Visitor) -> None:
-    visitor.expects("404|Failed to fetch dynamically|preload|Failed to load")
+    visitor.expects("404|could not be loaded|Failed to load")
     page = visitor.go("/jobs", "Jobs").page
     loads: list[str] = []
 
@@ -151,15 +152,26 @@ def test_a_tab_of_an_older_build_is_loaded_again_once(visitor: Visitor) -> None:
     assert len(loads) == 1
 
 
-def test_a_page_that_cannot_be_loaded_is_retried_without_losing_the_tab(visitor: Visitor) -> None:
-    visitor.expects("ERR_FAILED|ERR_INTERNET|Failed to fetch|preload|Failed to load|error")
+@pytest.mark.parametrize("lost", ["the connection", "the script"])
+def test_a_page_that_cannot_be_loaded_is_retried_without_losing_the_tab(
+    visitor: Visitor, lost: str
+) -> None:
+    visitor.expects("ERR_FAILED|ERR_INTERNET|Failed to load|could not be loaded")
     page = visitor.go("/jobs", "Jobs").page
-    page.context.set_offline(True)
+    page.evaluate("window.isSameTab = true")
+    script = re.compile(r"/ClusterPage[^/]*\.js")
+    if lost == "the script":
+        page.route(script, lambda route: route.abort())
+    else:
+        page.context.set_offline(True)
     page.get_by_role("link", name="Cluster", exact=True).click()
     alert = page.get_by_role("alert").filter(has_text="This page failed")
     expect(alert).to_be_visible()
-    alert.get_by_role("button", name="Retry").click()
-    expect(alert).to_contain_text("Lockstep does not answer")
+    if lost == "the connection":
+        alert.get_by_role("button", name="Retry").click()
+        expect(alert).to_contain_text("Lockstep does not answer")
+    assert page.evaluate("window.isSameTab")
+    page.unroute(script)
     page.context.set_offline(False)
     alert.get_by_role("button", name="Retry").click()
     visitor.sees_heading("Cluster")

@@ -17,6 +17,24 @@ import { NotFound } from "./NotFound";
 import { PageFailed } from "./PageFailed";
 import { Shell } from "./Shell";
 
+/**
+ * A page that is loaded when it is first opened. One that cannot be loaded shows `PageFailed`: for its own errors of this
+ * kind the router reloads the tab, which is lost while the service does not answer.
+ */
+function lazyPage<Module extends Record<string, unknown>, Name extends keyof Module>(
+  load: () => Promise<Module>,
+  name: Name,
+) {
+  const loaded = async () => {
+    try {
+      return await load();
+    } catch (error) {
+      throw new Error("The page could not be loaded.", { cause: error });
+    }
+  };
+  return lazyRouteComponent<Module, Name>(loaded, name);
+}
+
 interface Context {
   /** Parts of the first address that its page does not take. */
   leftOut: string;
@@ -28,40 +46,40 @@ const home = createRoute({
   getParentRoute: () => root,
   path: "/",
   staticData: { page: { name: "Home", key: "h", place: "head" } },
-  component: lazyRouteComponent(() => import("@/features/home/HomePage"), "HomePage"),
+  component: lazyPage(() => import("@/features/home/HomePage"), "HomePage"),
 });
 const jobs = createRoute({
   getParentRoute: () => root,
   path: "/jobs",
   staticData: { page: { name: "Jobs", key: "j", place: "head", isByProject: true } },
   validateSearch: only(readJobsView),
-  component: lazyRouteComponent(() => import("@/features/jobs/JobsPage"), "JobsPage"),
+  component: lazyPage(() => import("@/features/jobs/JobsPage"), "JobsPage"),
 });
 const job = createRoute({
   getParentRoute: () => root,
   path: "/jobs/$job",
   validateSearch: only(readJobTab),
-  component: lazyRouteComponent(() => import("@/features/job/JobPage"), "JobPage"),
+  component: lazyPage(() => import("@/features/job/JobPage"), "JobPage"),
 });
 const compare = createRoute({
   getParentRoute: () => root,
   path: "/compare",
   staticData: { page: { name: "Compare", key: "c", place: "head" } },
   validateSearch: only(readComparison),
-  component: lazyRouteComponent(() => import("@/features/compare/ComparePage"), "ComparePage"),
+  component: lazyPage(() => import("@/features/compare/ComparePage"), "ComparePage"),
 });
 const submit = createRoute({
   getParentRoute: () => root,
   path: "/submit",
   staticData: { page: { name: "New job", key: "s", place: "button", needs: "job.submit" } },
   validateSearch: only(readSubmitStart),
-  component: lazyRouteComponent(() => import("@/features/submit/SubmitPage"), "SubmitPage"),
+  component: lazyPage(() => import("@/features/submit/SubmitPage"), "SubmitPage"),
 });
 const cluster = createRoute({
   getParentRoute: () => root,
   path: "/cluster",
   staticData: { page: { name: "Cluster", key: "n", place: "head" } },
-  component: lazyRouteComponent(() => import("@/features/cluster/ClusterPage"), "ClusterPage"),
+  component: lazyPage(() => import("@/features/cluster/ClusterPage"), "ClusterPage"),
 });
 /** Address of the version before. */
 const nodes = createRoute({
@@ -76,43 +94,43 @@ const queue = createRoute({
   path: "/queue",
   staticData: { page: { name: "Queue", key: "q", place: "head", isByProject: true } },
   validateSearch: only(readProject),
-  component: lazyRouteComponent(() => import("@/features/queue/QueuePage"), "QueuePage"),
+  component: lazyPage(() => import("@/features/queue/QueuePage"), "QueuePage"),
 });
 const settings = createRoute({
   getParentRoute: () => root,
   path: "/settings",
   staticData: { page: { name: "Settings", place: "menu" } },
-  component: lazyRouteComponent(() => import("@/features/session/SettingsPage"), "SettingsPage"),
+  component: lazyPage(() => import("@/features/session/SettingsPage"), "SettingsPage"),
 });
 const account = createRoute({
   getParentRoute: () => root,
   path: "/account",
   staticData: { page: { name: "Account", key: "m", place: "menu" } },
-  component: lazyRouteComponent(() => import("@/features/people/AccountPage"), "AccountPage"),
+  component: lazyPage(() => import("@/features/people/AccountPage"), "AccountPage"),
 });
 const people = createRoute({
   getParentRoute: () => root,
   path: "/people",
   staticData: { page: { name: "People", key: "p", place: "menu", needs: "user.write" } },
-  component: lazyRouteComponent(() => import("@/features/people/PeoplePage"), "PeoplePage"),
+  component: lazyPage(() => import("@/features/people/PeoplePage"), "PeoplePage"),
 });
 const projects = createRoute({
   getParentRoute: () => root,
   path: "/projects",
   staticData: { page: { name: "Projects", key: "r", place: "menu" } },
-  component: lazyRouteComponent(() => import("@/features/people/ProjectsPage"), "ProjectsPage"),
+  component: lazyPage(() => import("@/features/people/ProjectsPage"), "ProjectsPage"),
 });
 const tokens = createRoute({
   getParentRoute: () => root,
   path: "/tokens",
   staticData: { page: { name: "Tokens", key: "t", place: "menu", needs: "token.write" } },
-  component: lazyRouteComponent(() => import("@/features/people/TokensPage"), "TokensPage"),
+  component: lazyPage(() => import("@/features/people/TokensPage"), "TokensPage"),
 });
 const audit = createRoute({
   getParentRoute: () => root,
   path: "/audit",
   staticData: { page: { name: "Audit", key: "a", place: "menu", needs: "audit.read" } },
-  component: lazyRouteComponent(() => import("@/features/people/AuditPage"), "AuditPage"),
+  component: lazyPage(() => import("@/features/people/AuditPage"), "AuditPage"),
 });
 
 const work = [home, jobs, job, queue, cluster, nodes, compare, submit] as const;
