@@ -12,8 +12,8 @@ from lockstep.domain.errors import LockstepError
 from lockstep.domain.spec.reading import read_spec
 from lockstep.domain.spec.stored import read_stored_spec
 from lockstep.engine.launcher.environment import command_of
+from tests.harness.attempts import assignment_of
 from tests.harness.builders import link
-from tests.harness.ranks import assignment_of
 
 
 def _spec(name: str = "job", *command: str, gpus: int = 1) -> dict[str, Any]:

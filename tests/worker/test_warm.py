@@ -19,8 +19,8 @@ from lockstep.worker.launch import launching
 from lockstep.worker.launch.fork_client import ForkServer, ForkServerError
 from lockstep.worker.launch.identity import launcher_key, started_in
 from lockstep.worker.launch.sweeping import Children, ProcessTree
+from tests.harness.attempts import assignment_of
 from tests.harness.processes import until
-from tests.harness.ranks import assignment_of
 from tests.worker.subreaper import as_agent
 
 READY_SECONDS = 60.0

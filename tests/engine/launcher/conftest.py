@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.ranks import Attempt
+from tests.harness.attempts import Attempt
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ import pytest
 from lockstep.domain.life.attempt import EVENTS
 from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.launcher.start import processes
+from tests.harness.attempts import Attempt, script_spec
 from tests.harness.processes import alive, until
-from tests.harness.ranks import Attempt, script_spec
 
 WAIT = "import time\nprint('up', flush=True)\ntime.sleep(600)\n"
 

@@ -12,7 +12,7 @@ import pytest
 from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.launcher.evidence import Evidence, gather, may_have_raised
 from lockstep.system.untrusted import Untrusted
-from tests.harness.ranks import Attempt
+from tests.harness.attempts import Attempt
 
 NO_SPACE = "[Errno 28] No space left on device"
 FULL = "OSError(28, 'No space left on device')"

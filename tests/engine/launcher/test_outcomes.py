@@ -20,8 +20,8 @@ import pytest
 from lockstep.domain import limits
 from lockstep.domain.life.attempt import CODE
 from lockstep.domain.life.outcomes import Reason
+from tests.harness.attempts import Attempt, script_spec
 from tests.harness.processes import alive, free_port, until
-from tests.harness.ranks import Attempt, script_spec
 
 GLOO = textwrap.dedent(
     """

@@ -15,7 +15,7 @@ from lockstep.engine.launcher.facts import Exit, Facts
 from lockstep.engine.launcher.outcome import decide
 from lockstep.engine.launcher.signals import signal_in
 from lockstep.system.untrusted import Untrusted
-from tests.harness.ranks import Attempt, assignment_of
+from tests.harness.attempts import Attempt, assignment_of
 
 NOTHING = Untrusted(Path("/nonexistent"))
 

@@ -17,8 +17,8 @@ from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.training import metrics
 from lockstep.engine.launcher.stall.device_use import DeviceUse
 from lockstep.engine.launcher.stall.silence import SilenceDetector, SilenceEvent
+from tests.harness.attempts import Attempt, script_spec
 from tests.harness.processes import until
-from tests.harness.ranks import Attempt, script_spec
 
 GONE = 2**22 + 1
 """A pid without a process."""

@@ -32,7 +32,7 @@ from lockstep.engine.launcher.tracebacks import last_printed
 from lockstep.engine.runtime.errors import EngineError, write_error
 from lockstep.engine.runtime.heartbeat import HeartbeatReading
 from lockstep.system.untrusted import Untrusted
-from tests.harness.ranks import assignment_of
+from tests.harness.attempts import assignment_of
 
 LOST_PEER = Evidence(
     exception="RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer"

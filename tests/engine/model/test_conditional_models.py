@@ -24,7 +24,8 @@ from lockstep.engine.runtime.errors import EngineError
 from lockstep.worker.launch.fork_client import ForkServer
 from tests.engine.model import conditional_cases
 from tests.engine.reference import distance
-from tests.harness.ranks import Attempt, Pool
+from tests.harness.attempts import Attempt
+from tests.harness.ranks import Pool
 
 STRATEGIES = ["ddp", "manual", "zero1", "fsdp"]
 BATCH, STEPS = 5, 12

@@ -23,8 +23,8 @@ from lockstep.engine.verify import __main__ as command
 from lockstep.engine.verify.hooks import start_one_ulp_away
 from lockstep.engine.verify.local import LocalRuns
 from lockstep.worker.launch.fork_client import ForkServer
+from tests.harness.attempts import Attempt
 from tests.harness.processes import alive, until
-from tests.harness.ranks import Attempt
 
 TASK = '''
 import itertools

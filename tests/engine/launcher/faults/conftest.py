@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.worker.launch.fork_client import ForkServer
-from tests.harness.ranks import Attempt
+from tests.harness.attempts import Attempt
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from typing import Any
 from lockstep.domain.life import attempt as files
 from lockstep.domain.spec.reading import read_spec
 from lockstep.domain.training.plan import plan_of
+from tests.harness.attempts import Attempt
 from tests.harness.processes import alive, until
-from tests.harness.ranks import Attempt
 
 STEPS = 6
 STRATEGIES = {"all-reduce": {"bucket_cap_mb": 1e-6}, "stream": {"name": "fsdp"}}

@@ -13,8 +13,8 @@ import pytest
 from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.launcher.evidence import disagreement
 from tests.engine.launcher.faults.drills import Fault, all_gone, prepare, struck, why
+from tests.harness.attempts import Attempt
 from tests.harness.processes import until
-from tests.harness.ranks import Attempt
 
 pytestmark = pytest.mark.contract(34)
 

@@ -27,8 +27,8 @@ from tests.engine.launcher.faults.drills import (
     struck,
     why,
 )
+from tests.harness.attempts import Attempt
 from tests.harness.processes import alive, until
-from tests.harness.ranks import Attempt
 
 GONE_SECONDS = 60.0
 

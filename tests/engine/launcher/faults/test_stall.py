@@ -29,8 +29,8 @@ from lockstep.engine.launcher.stall.stalls import RankProgress, StallDetector, S
 from lockstep.engine.runtime import heartbeat
 from lockstep.engine.runtime.heartbeat import Heartbeat, HeartbeatReading
 from tests.engine.launcher.faults.drills import Fault, all_gone, prepare, why
+from tests.harness.attempts import Attempt
 from tests.harness.processes import until
-from tests.harness.ranks import Attempt
 
 LIMITS = Stall(first_step_seconds=100.0, min_seconds=10.0, factor=5.0)
 BEGIN = """

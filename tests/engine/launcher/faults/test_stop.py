@@ -30,8 +30,8 @@ from tests.engine.launcher.faults.drills import (
     why,
 )
 from tests.engine.spool import records
+from tests.harness.attempts import Attempt
 from tests.harness.processes import until
-from tests.harness.ranks import Attempt
 
 GRACE_SECONDS = 8.0
 NO_CHECKPOINTS = {"checkpoint": {"every_steps": 100}}

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from lockstep.domain.life.outcomes import Reason
+from tests.harness.attempts import Attempt
 from tests.harness.drills import Drill
-from tests.harness.ranks import Attempt
 
 FILL = """
 import os

@@ -20,7 +20,7 @@ from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.launcher.bounds import Bounds
 from lockstep.engine.launcher.output.lines import LineCutter
 from lockstep.engine.launcher.output.segments import LogFields, Segments
-from tests.harness.ranks import Attempt
+from tests.harness.attempts import Attempt
 
 
 def test_no_line_of_two_busy_ranks_is_lost(attempt: Attempt) -> None:

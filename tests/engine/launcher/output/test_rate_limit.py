@@ -18,9 +18,9 @@ from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.launcher.bounds import Bounds
 from lockstep.engine.launcher.output.lines import LineCutter
 from lockstep.engine.launcher.output.rate_limit import RateLimits, TimedLine
+from tests.harness.attempts import Attempt
 from tests.harness.drills import Drill
 from tests.harness.processes import until
-from tests.harness.ranks import Attempt
 
 LEFT_OUT = re.compile(r"… ([\d,]+) lines \(.*\) left out: (.*) …")
 COST = 10 + limits.LOG_STAMP_BYTES

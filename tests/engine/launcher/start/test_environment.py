@@ -19,8 +19,8 @@ from pydantic import ValidationError
 from lockstep.domain import job_environment
 from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.launcher.environment import rank_environment, scrub
+from tests.harness.attempts import Attempt, assignment_of, script_spec
 from tests.harness.processes import free_port
-from tests.harness.ranks import Attempt, assignment_of, script_spec
 
 DUMP = (
     "import json, os, sys\nprint(json.dumps([dict(os.environ), os.getcwd(), sys.path, sys.argv]))"

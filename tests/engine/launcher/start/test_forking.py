@@ -16,8 +16,8 @@ from lockstep.domain.life import attempt as files
 from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.spec.reading import read_spec
 from lockstep.domain.training.plan import plan_of
+from tests.harness.attempts import Attempt, assignment_of
 from tests.harness.processes import alive, until
-from tests.harness.ranks import Attempt, assignment_of
 
 BY_EXEC = {"PYTHONHASHSEED": "0"}
 """Variable that the interpreter reads at its start: with it a rank cannot be forked."""

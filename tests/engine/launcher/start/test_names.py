@@ -12,7 +12,7 @@ from lockstep.domain.life import attempt as files
 from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.spec.reading import read_spec
 from lockstep.domain.training.plan import plan_of
-from tests.harness.ranks import Attempt
+from tests.harness.attempts import Attempt
 
 NAMES = ("engine.py", "client.py", "domain.py", "api/__init__.py", "storage/__init__.py")
 IMPORTS = (

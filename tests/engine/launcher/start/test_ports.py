@@ -19,8 +19,8 @@ from lockstep.domain.spec.reading import read_spec
 from lockstep.domain.training.plan import plan_of
 from lockstep.engine.runtime.rendezvous import store_on_loopback
 from lockstep.system.processes import ProcessSnapshot
+from tests.harness.attempts import Attempt
 from tests.harness.processes import free_port, until
-from tests.harness.ranks import Attempt
 
 GO_ON = """
 import os, pathlib, time

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lockstep.domain.life.outcomes import Reason
-from tests.harness.ranks import Attempt
+from tests.harness.attempts import Attempt
 
 CRLF, NO_X = "has Windows line ends", "is not executable; run chmod +x"
 
