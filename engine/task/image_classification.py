@@ -8,8 +8,11 @@ Not here: the arguments and their limits (``domain.spec.tasks.ImageClassificatio
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
+import numpy
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -59,6 +62,20 @@ def _group_norm(channels: int) -> nn.GroupNorm:
     return nn.GroupNorm(next(groups for groups in (4, 3, 2, 1) if channels % groups == 0), channels)
 
 
+def _digits() -> Labelled:
+    """Return all images and labels from the file that scikit-learn brings along.
+
+    Its own reader would cost each rank the import of scikit-learn, more than a second.
+    """
+    package = find_spec("sklearn")
+    if package is None or package.origin is None:
+        raise ModuleNotFoundError("the handwritten digits are those of scikit-learn: install it")
+    file = Path(package.origin).parent / "datasets/data/digits.csv.gz"
+    rows = torch.from_numpy(numpy.loadtxt(file, delimiter=",", dtype="int64"))
+    images = rows[:, :-1].to(torch.float32).reshape(-1, 1, SIDE, SIDE) / 16
+    return images, rows[:, -1].clone()
+
+
 class ImageClassification(Task):
     """Ten classes; the loss is in nats per image."""
 
@@ -73,12 +90,7 @@ class ImageClassification(Task):
         return torch.zeros(1, SIDE, SIDE), torch.zeros((), dtype=torch.int64)
 
     def dataset(self, split: str) -> Dataset[Any]:
-        # Imported here: scikit-learn takes a second to import, and only this task needs it.
-        from sklearn.datasets import load_digits
-
-        digits = load_digits()
-        images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16
-        labels = torch.tensor(digits.target, dtype=torch.int64)
+        images, labels = _digits()
         order = torch.randperm(
             len(labels), generator=torch.Generator().manual_seed(_SPLIT_SEED)
         ).tolist()

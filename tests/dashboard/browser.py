@@ -27,7 +27,7 @@ FLAGS = (
     "--disable-sync",
     # Each window loads pages for suggestions below the address: 0.8 s of a core for each test. The
     # other two are of playwright's list, which this one replaces.
-    "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup,WebUIOmniboxFullPopup,PaintHolding,"
+    "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup,WebUIOmniboxFullPopup,PaintHolding,SpareRendererForSitePerProcess,"
     "HttpsUpgrades",
     # The same pictures on each machine.
     "--font-render-hinting=none",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from sklearn.datasets import load_digits
 
 from lockstep.domain.spec import tasks as names
 from lockstep.engine.runtime.errors import EngineError
@@ -93,6 +94,12 @@ def test_digits_are_split_without_overlap_and_evaluated_by_accuracy() -> None:
     train, held_out = task.dataset("train"), task.dataset("eval")
     assert (len(train), len(held_out)) == (1438, 359)  # type: ignore[arg-type]
     assert not set(train.indices) & set(held_out.indices)  # type: ignore[attr-defined]
+    read = load_digits()  # By scikit-learn itself, which the task does not import.
+    for split in (train, held_out):
+        images, labels = task.collate([split[item] for item in range(len(split))])  # type: ignore[arg-type, index]
+        indices = split.indices  # type: ignore[attr-defined]
+        assert (images.squeeze(1) * 16).tolist() == read.images[indices].tolist()
+        assert labels.tolist() == read.target[indices].tolist()
     images, labels = task.collate([held_out[item] for item in range(20)])
     assert images.shape == (20, 1, 8, 8)
     assert 0 <= images.min() < images.max() <= 1
