@@ -21,14 +21,14 @@ from tests.harness.service import (
 
 pytestmark = pytest.mark.e2e
 EXAMPLES = Path(__file__).parents[2] / "examples"
-STEPS = 16
+STEPS = 12
 
 
 def submitted(lockstep: Service, example: str, name: str) -> str:
     """Submit a shorter form of an example; return the job's id."""
     spec: dict[str, Any] = yaml.safe_load((EXAMPLES / example).read_text())
     spec["name"] = name
-    spec["train"] |= {"steps": STEPS, "checkpoint": {"every_steps": 4, "keep_last": 9}}
+    spec["train"] |= {"steps": STEPS, "checkpoint": {"every_steps": 2, "keep_last": 9}}
     found: str = lockstep.submit(spec)["id"]
     return found
 

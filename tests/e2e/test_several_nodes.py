@@ -19,7 +19,7 @@ from tests.harness.processes import alive, kill, until
 from tests.harness.service import Service, service, weights
 
 pytestmark = pytest.mark.e2e
-STEPS = 40
+STEPS = 16
 PREPARED = '''
 
 class Prepared(Slow):
@@ -72,7 +72,7 @@ def job(running: Service, folder: Path, name: str, *, nodes: int, pause: float) 
                 "batch": {"size": 32, "micro_size": 4},
                 "steps": STEPS,
                 "optimizer": {"name": "adamw", "lr": 0.01},
-                "checkpoint": {"every_steps": 10},
+                "checkpoint": {"every_steps": 4},
             },
         }
     )
@@ -89,8 +89,8 @@ def test_two_nodes_train_the_weights_of_one_despite_a_killed_rank(
 ) -> None:
     alone = job(lockstep, tmp_path, "alone", nodes=1, pause=0.0)
     assert lockstep.ended(alone["id"])["state"] == "succeeded"
-    hit = job(lockstep, tmp_path, "hit", nodes=2, pause=0.01)
-    lockstep.at_step(hit["id"], 12)
+    hit = job(lockstep, tmp_path, "hit", nodes=2, pause=0.03)
+    lockstep.at_step(hit["id"], 5)
     [theirs] = [path.parent for path in second.glob("*/ranks.json")]
     pids = {
         one["rank"]: one["pid"] for one in json.loads((theirs / "ranks.json").read_text())["ranks"]
@@ -107,7 +107,7 @@ def test_two_nodes_train_the_weights_of_one_despite_a_killed_rank(
     events = lockstep.events(hit["id"])
     requeued = next(event for event in events if event["kind"] == "requeued")
     assert "rank 3 was killed by SIGKILL" in requeued["message"]
-    assert any(event["kind"] == "resumed" and event["data"]["step"] >= 10 for event in events)
+    assert any(event["kind"] == "resumed" and event["data"]["step"] >= 4 for event in events)
     assert [prepared_by(tmp_path, hit["id"], attempt) for attempt in (1, 2)] == [[0, 2], [0, 2]]
     assert prepared_by(tmp_path, alone["id"], 1) == [0]
 

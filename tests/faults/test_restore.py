@@ -36,9 +36,9 @@ from tests.harness.processes import until
 
 SCALE: Final = 0.3
 """Fence 15 s, lease 18 s: a restore is over within it on a busy machine."""
-POINTS: Final = 40
+POINTS: Final = 20
 """Of each part of the run: before the backup, between backup and restore, after the restore."""
-EVERY: Final = 10
+EVERY: Final = 5
 """Steps from one checkpoint to the next, and lines of one log segment."""
 
 SOURCE: Final = """
@@ -56,7 +56,7 @@ while not (asked_to_stop() or fenced() or Path({flag!r}).exists()):
     turn += 1
     if turn % {every} == 0:
         checkpoint(turn)
-    time.sleep(0.02)
+    time.sleep(0.05)
 if fenced():
     finish("cut_off", "fenced")
 if stop := asked_to_stop():
