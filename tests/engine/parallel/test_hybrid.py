@@ -22,17 +22,12 @@ from tests.engine.spool import events
 from tests.harness.ranks import Pool
 
 HYBRID = "fsdp 2"
-SHORT = {"batch": {"size": 9, "micro_size": 1}, "steps": None, "epochs": 1}
-"""31 samples: three batches of nine, with empty micro-batches on three of four copies, and one of
-four."""
 
 
-@pytest.mark.parametrize("reduce", [None, "each_micro_batch"])
-def test_sharded_copies_of_a_cut_model_train_as_a_plain_loop(
-    eight: Pool, tmp_path: Path, reduce: str | None
-) -> None:
-    more = SHORT | layout(2, HYBRID)
-    more["strategy"] = {**more["strategy"], "reduce": reduce}
+def test_sharded_copies_of_a_cut_model_train_as_a_plain_loop(eight: Pool, tmp_path: Path) -> None:
+    # 31 samples: batches of nine, with empty micro-batches on three of four copies, and one of four
+    more = {"batch": {"size": 9, "micro_size": 1}, "steps": None, "epochs": 1} | layout(2, HYBRID)
+    more["strategy"] = {**more["strategy"], "reduce": "each_micro_batch"}
     check(*compared(run(eight, tmp_path, 4, 2, **more), more))
     assert events(tmp_path, "warning") == []
 
@@ -45,10 +40,11 @@ def test_slices_of_a_stage_are_compared_with_those_of_other_copies(eight: Pool) 
 
 
 def test_a_run_resumes_from_and_on_sharded_copies(eight: Pool, tmp_path: Path) -> None:
-    settings = SETTINGS | {"steps": 4, "checkpoint": {"every_steps": 2}}
-    whole = tmp_path / "whole"
-    eight.run(cases.train, settings | layout(2, HYBRID), whole, world_size=8)
-    expected = observed(whole).weights
+    saved = {"steps": 4, "checkpoint": {"every_steps": 2}}
+    settings, whole = SETTINGS | saved, tmp_path / "whole"
+    found = run(eight, whole, 4, 2, **saved, **layout(2, HYBRID))
+    check(*compared(found, saved))
+    expected = found.weights
     for copies, tensor, name in ((4, 2, HYBRID), (4, 1, HYBRID), (1, 2, "ddp")):
         folder = tmp_path / f"{copies}{tensor}{name}"
         shutil.copytree(whole / "checkpoints/step-00000002", folder / "resume")
