@@ -23,6 +23,7 @@ from tests.engine.memory.memory_cases import (
     CPU,
     TASKS,
     Wide,
+    counted_on_rank,
     measured_on_rank,
     predicted,
     really,
@@ -80,7 +81,9 @@ def test_the_forecast_of_a_cut_model_is_that_of_a_rank(
     pool: Pool, size: int, settings: dict[str, Any]
 ) -> None:
     task, train = TASKS["gpt"](), train_of(size, parallel={"tensor": 2}, **settings)
-    measured = max(pool.run(measured_on_rank, "gpt", train, 32, world_size=2))
+    # The profiler, which misses releases of Gloo's threads, measures again until it has missed none.
+    measure = counted_on_rank if settings else measured_on_rank
+    measured = max(pool.run(measure, "gpt", train, 32, world_size=2))
     assert abs(predicted(task, train, 32, 2).peak - measured) <= TOLERANCE * measured
 
 
