@@ -49,16 +49,16 @@ class Wide(Task):
         return F.cross_entropy(model(batch[0]), batch[1], reduction="sum")
 
 
+def deep() -> CausalLM:
+    """Return a task whose stages differ: five blocks, and an embedding that both ends use."""
+    return CausalLM(context=32, layers=5, heads=2, width=64, max_bytes=4096)
+
+
 TASKS: dict[str, Callable[[], Task]] = {
     "gpt": lambda: CausalLM(context=64, layers=2, heads=2, width=64, max_bytes=4096),
     "conv": lambda: ImageClassification(width=16),
     "wide": Wide,
 }
-
-
-def deep() -> CausalLM:
-    """Return a task whose stages differ: five blocks, and an embedding that both ends use."""
-    return CausalLM(context=32, layers=5, heads=2, width=64, max_bytes=4096)
 
 
 def train_of(batch_size: int, **settings: Any) -> Train:
@@ -83,8 +83,8 @@ def measured_on_rank(ranks: Ranks, name: str, train: Train, micro: int) -> int:
     return really(TASKS[name](), train, micro, ranks)
 
 
-def counted_on_rank(ranks: Ranks, train: Train, micro: int) -> int:
-    task = deep()
+def counted_on_rank(ranks: Ranks, name: str, train: Train, micro: int) -> int:
+    task = deep() if name == "deep" else TASKS[name]()
     sample = task.dataset("train")[0]
     return counted_steps(task, train, ranks, micro_batch_size=micro, sample=sample)
 

@@ -145,20 +145,25 @@ def test_a_lower_limit_of_the_container_takes_precedence(tmp_path: Path) -> None
 # --- on real ranks
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 3])
-def test_every_rank_takes_the_same_size_without_collectives_in_trials(
-    pool: Pool, world_size: int
-) -> None:
-    found = pool.run(auto_micro_batch_cases.choose_on_rank, world_size=world_size)
+Searches = list[auto_micro_batch_cases.Found]
+
+
+@pytest.fixture(scope="module", params=[1, 2, 3])
+def searched(pool: Pool, request: pytest.FixtureRequest) -> Searches:
+    found: Searches = pool.run(auto_micro_batch_cases.choose_on_rank, world_size=request.param)
+    return found
+
+
+def test_every_rank_takes_the_same_size_without_collectives_in_trials(searched: Searches) -> None:
+    found, world_size = searched, len(searched)
     assert len({one.size for one in found}) == 1
     assert found[0].size in candidates(-(-auto_micro_batch_cases.BATCH // world_size))
     assert all(one.collectives_in_trials == 0 for one in found)
     assert len({tuple(one.tried) for one in found}) == 1
 
 
-@pytest.mark.parametrize("world_size", [1, 2])
-def test_the_search_leaves_no_trace(pool: Pool, world_size: int) -> None:
-    for one in pool.run(auto_micro_batch_cases.choose_on_rank, world_size=world_size):
+def test_the_search_leaves_no_trace(searched: Searches) -> None:
+    for one in searched:
         assert one.tried, "nothing was tried, so nothing is shown"
         assert one.changed == []
 

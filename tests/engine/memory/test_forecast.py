@@ -23,6 +23,7 @@ from tests.engine.memory.memory_cases import (
     CPU,
     TASKS,
     Wide,
+    counted_on_rank,
     measured_on_rank,
     predicted,
     really,
@@ -58,12 +59,22 @@ def test_the_forecast_is_within_5_percent_of_the_measured_peak(
     assert abs(predicted(task, train, 32).peak - measured) <= TOLERANCE * measured
 
 
-@pytest.mark.parametrize(("views", "buckets"), [(None, 0), (False, 1)], ids=["views", "copies"])
-@pytest.mark.parametrize("size", [64, 128], ids=["one micro-batch", "two micro-batches"])
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize(
+    ("name", "micro_batches", "views"),
+    [
+        # Every pair of these three occurs.
+        ("gpt", 1, None),
+        ("gpt", 2, False),
+        ("conv", 1, False),
+        ("conv", 2, None),
+        ("wide", 1, None),
+        ("wide", 2, False),
+    ],
+)
 def test_the_forecast_includes_the_buckets_of_ddp(
-    pool: Pool, name: str, size: int, views: bool | None, buckets: int
+    pool: Pool, name: str, micro_batches: int, views: bool | None
 ) -> None:
+    size, buckets = 64 * micro_batches, 0 if views is None else 1
     task, train = TASKS[name](), train_of(size, strategy={"gradient_as_bucket_view": views})
     measured = max(pool.run(measured_on_rank, name, train, 32, world_size=2))
     found = predicted(task, train, 32, world_size=2)
@@ -80,7 +91,8 @@ def test_the_forecast_of_a_cut_model_is_that_of_a_rank(
     pool: Pool, size: int, settings: dict[str, Any]
 ) -> None:
     task, train = TASKS["gpt"](), train_of(size, parallel={"tensor": 2}, **settings)
-    measured = max(pool.run(measured_on_rank, "gpt", train, 32, world_size=2))
+    # Not the profiler: it misses releases of Gloo's threads, and measures until it has missed none.
+    measured = max(pool.run(counted_on_rank, "gpt", train, 32, world_size=2))
     assert abs(predicted(task, train, 32, 2).peak - measured) <= TOLERANCE * measured
 
 

@@ -93,29 +93,24 @@ class Deep(Task):
         return loss
 
 
-def launched_early(ranks: Ranks, checkpointed: bool) -> tuple[list[int], list[int]]:
-    """Count the buckets that were launched before the gradient of the first layer, which is
-    computed last.
+Launched = tuple[list[int], dict[str, Tensor]]
 
-    For two micro-batches of this rank alone and a last one: uncompiled and compiled.
+
+def launched_early(ranks: Ranks, checkpointed: bool) -> tuple[Launched, Launched]:
+    """Count the buckets that were launched before the gradient of the first layer, which is
+    computed last; return the gradients, too.
+
+    For two micro-batches of this rank alone and a last one: uncompiled and compiled. The gradients
+    without a compiler are those of kept activations.
     """
     with counting():
-        plain, _ = _launched_early(ranks, compiles=False, checkpointed=checkpointed)
-        compiled, _ = _launched_early(ranks, compiles=True, checkpointed=checkpointed)
-    return plain, compiled
+        plain, kept = _launched_early(ranks, compiles=False, checkpointed=False)
+        if checkpointed:
+            plain, _ = _launched_early(ranks, compiles=False, checkpointed=True)
+        return (plain, kept), _launched_early(ranks, compiles=True, checkpointed=checkpointed)
 
 
-def gradients(ranks: Ranks, checkpointed: bool) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Return the gradients of the same step, uncompiled and compiled."""
-    with counting():
-        _, plain = _launched_early(ranks, compiles=False, checkpointed=False)
-        _, compiled = _launched_early(ranks, compiles=True, checkpointed=checkpointed)
-    return plain, compiled
-
-
-def _launched_early(
-    ranks: Ranks, *, compiles: bool, checkpointed: bool
-) -> tuple[list[int], dict[str, Tensor]]:
+def _launched_early(ranks: Ranks, *, compiles: bool, checkpointed: bool) -> Launched:
     task = Deep()
     model = task.model()
     if checkpointed:

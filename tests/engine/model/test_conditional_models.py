@@ -28,7 +28,7 @@ from tests.harness.attempts import Attempt
 from tests.harness.ranks import Pool
 
 STRATEGIES = ["ddp", "manual", "zero1", "fsdp"]
-BATCH, STEPS = 5, 12
+BATCH, STEPS = 5, 6
 OPTIMIZERS: dict[str, dict[str, Any]] = {
     "adamw": {"name": "adamw", "lr": 0.03, "weight_decay": 0.2, "betas": [0.9, 0.95]},
     "sgd": {"name": "sgd", "lr": 0.05, "momentum": 0.9, "weight_decay": 0.2},
@@ -100,8 +100,11 @@ def test_weights_equal_those_of_a_plain_loop(
 @pytest.mark.parametrize(
     ("kind", "strategy"),
     [
-        *((kind, strategy) for kind in ("Experts", "OwnParameters") for strategy in STRATEGIES),
-        *(("ChannelsLast", strategy) for strategy in STRATEGIES if strategy != "fsdp"),
+        ("Experts", "ddp"),
+        ("Experts", "zero1"),
+        ("OwnParameters", "fsdp"),
+        ("OwnParameters", "manual"),
+        ("ChannelsLast", "zero1"),
         ("Strided", "ddp"),
     ],
 )
@@ -138,9 +141,13 @@ def test_a_parameter_that_no_sample_uses_is_refused_by_name(
     )
 
 
-@pytest.mark.parametrize("world_size", [1, 2])
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("kind", ["Unused", "Late"])
+@pytest.mark.parametrize(
+    ("kind", "strategy", "world_size"),
+    [
+        *(("Unused", strategy, 1 + index % 2) for index, strategy in enumerate(STRATEGIES)),
+        *(("Late", strategy, 2 - index % 2) for index, strategy in enumerate(STRATEGIES)),
+    ],
+)
 def test_a_task_that_declares_itself_conditional_trains(
     pool: Pool, tmp_path: Path, kind: str, strategy: str, world_size: int
 ) -> None:
@@ -177,16 +184,15 @@ def test_compression_is_disabled_for_a_conditional_model(
     [
         *(("Experts", strategy) for strategy in STRATEGIES),
         ("Late", "ddp"),
-        ("Late", "zero1"),
         ("OwnParameters", "fsdp"),
     ],
 )
 def test_a_conditional_run_resumes_bitwise_and_on_other_ranks(
     pool: Pool, tmp_path: Path, kind: str, strategy: str
 ) -> None:
-    options = settings(strategy, checkpoint={"every_steps": 4, "keep_last": 9})
+    options = settings(strategy, checkpoint={"every_steps": 2, "keep_last": 9})
     whole = pool.run(conditional_cases.train, kind, options, tmp_path / "whole", world_size=3)
-    for step, world_size in ((4, 3), (8, 3), (8, 2), (8, 1)):
+    for step, world_size in ((2, 3), (4, 2), (4, 1)):
         folder = tmp_path / f"{step}-{world_size}"
         shutil.copytree(tmp_path / f"whole/checkpoints/step-{step:08d}", folder / "resume")
         again = pool.run(conditional_cases.train, kind, options, folder, world_size=world_size)
@@ -197,19 +203,24 @@ def test_a_conditional_run_resumes_bitwise_and_on_other_ranks(
 
 
 @pytest.mark.parametrize(
-    ("first", "then"), [("Packed", "ChannelsLast"), ("ChannelsLast", "Packed")]
-)
-@pytest.mark.parametrize(
-    ("strategy", "world_size"), [("ddp", 1), ("ddp", 2), ("zero1", 2), ("manual", 2)]
+    ("first", "then", "strategy", "world_size"),
+    [
+        ("Packed", "ChannelsLast", "ddp", 1),
+        ("Packed", "ChannelsLast", "ddp", 2),
+        ("Packed", "ChannelsLast", "zero1", 2),
+        ("ChannelsLast", "Packed", "ddp", 1),
+        ("ChannelsLast", "Packed", "zero1", 2),
+        ("ChannelsLast", "Packed", "manual", 2),
+    ],
 )
 def test_a_run_resumes_with_weights_in_another_memory_layout(
     pool: Pool, tmp_path: Path, first: str, then: str, strategy: str, world_size: int
 ) -> None:
-    options = settings(strategy, checkpoint={"every_steps": 6, "keep_last": 9})
+    options = settings(strategy, checkpoint={"every_steps": 3, "keep_last": 9})
     whole = pool.run(
         conditional_cases.train, first, options, tmp_path / "whole", world_size=world_size
     )
-    shutil.copytree(tmp_path / "whole/checkpoints/step-00000006", tmp_path / "again/resume")
+    shutil.copytree(tmp_path / "whole/checkpoints/step-00000003", tmp_path / "again/resume")
     again = pool.run(
         conditional_cases.train, then, options, tmp_path / "again", world_size=world_size
     )

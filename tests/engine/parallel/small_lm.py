@@ -72,9 +72,9 @@ def initial(drop: Callable[[float], nn.Module]) -> SmallLM:
     return SmallLM(drop).double()
 
 
-def deep(drop: Callable[[float], nn.Module], *, tied: bool = True) -> SmallLM:
+def deep(drop: Callable[[float], nn.Module], *, blocks: int = 3, tied: bool = True) -> SmallLM:
     torch.manual_seed(7)
-    return SmallLM(drop, blocks=5, tied=tied).double()
+    return SmallLM(drop, blocks=blocks, tied=tied).double()
 
 
 def item(index: int) -> tuple[Tensor, Tensor, Tensor]:

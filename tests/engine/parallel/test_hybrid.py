@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from tests.engine.parallel import parallel_cases as cases
+from tests.engine.parallel.small_lm import Expected
 from tests.engine.parallel.test_tensor import (
     SETTINGS,
     check,
@@ -25,16 +27,23 @@ HYBRID = "fsdp 2"
 SHORT = {"batch": {"size": 9, "micro_size": 1}, "steps": None, "epochs": 1}
 """31 samples: three batches of nine, with empty micro-batches on three of four copies, and one of
 four."""
+SAVED = SHORT | {"checkpoint": {"every_steps": 2}}
 
 
-@pytest.mark.parametrize("reduce", [None, "each_micro_batch"])
-def test_sharded_copies_of_a_cut_model_train_as_a_plain_loop(
-    eight: Pool, tmp_path: Path, reduce: str | None
-) -> None:
-    more = SHORT | layout(2, HYBRID)
-    more["strategy"] = {**more["strategy"], "reduce": reduce}
-    check(*compared(run(eight, tmp_path, 4, 2, **more), more))
-    assert events(tmp_path, "warning") == []
+def often(settings: dict[str, Any]) -> dict[str, Any]:
+    return settings | {"strategy": settings["strategy"] | {"reduce": "each_micro_batch"}}
+
+
+@pytest.fixture(scope="module")
+def whole(eight: Pool, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Expected]:
+    folder = tmp_path_factory.mktemp("whole")
+    return folder, run(eight, folder, 4, 2, **SAVED, **often(layout(2, HYBRID)))
+
+
+def test_sharded_copies_of_a_cut_model_train_as_a_plain_loop(whole: tuple[Path, Expected]) -> None:
+    folder, found = whole
+    check(*compared(found, SHORT))
+    assert events(folder, "warning") == []
 
 
 @pytest.mark.contract(23)
@@ -44,21 +53,19 @@ def test_slices_of_a_stage_are_compared_with_those_of_other_copies(eight: Pool) 
     assert [each.endswith(words) for each in found] == [True] * 4 + [False] * 4, found
 
 
-def test_a_run_resumes_from_and_on_sharded_copies(eight: Pool, tmp_path: Path) -> None:
-    settings = SETTINGS | {"steps": 4, "checkpoint": {"every_steps": 2}}
-    whole = tmp_path / "whole"
-    eight.run(cases.train, settings | layout(2, HYBRID), whole, world_size=8)
-    expected = observed(whole).weights
+def test_a_run_resumes_from_and_on_sharded_copies(
+    eight: Pool, tmp_path: Path, whole: tuple[Path, Expected]
+) -> None:
+    expected, end = whole[1].weights, "checkpoints/step-00000004/state.safetensors"
     for copies, tensor, name in ((4, 2, HYBRID), (4, 1, HYBRID), (1, 2, "ddp")):
         folder = tmp_path / f"{copies}{tensor}{name}"
-        shutil.copytree(whole / "checkpoints/step-00000002", folder / "resume")
-        eight.run(cases.train, settings | layout(tensor, name), folder, world_size=copies * tensor)
-        found, same = observed(folder).weights, (copies, tensor) == (4, 2)
+        shutil.copytree(whole[0] / "checkpoints/step-00000002", folder / "resume")
+        same, more = (copies, tensor) == (4, 2), layout(tensor, name)
+        settings = SETTINGS | SAVED | (often(more) if same else more)
+        eight.run(cases.train, settings, folder, world_size=copies * tensor)
+        found = observed(folder).weights
         assert distance(found, expected) <= 1e-12, folder.name
         assert [event["exact"] for event in events(folder, "resumed")] == [same]
         if same:
             assert all(torch.equal(found[key], expected[key]) for key in expected)
-            written = [
-                each / "checkpoints/step-00000004/state.safetensors" for each in (folder, whole)
-            ]
-            assert written[0].read_bytes() == written[1].read_bytes()
+            assert (folder / end).read_bytes() == (whole[0] / end).read_bytes()

@@ -22,11 +22,11 @@ SETTINGS: dict[str, Any] = {
     "batch": {"size": 5, "micro_size": 1},
     "optimizer": {"name": "adamw", "lr": 1e-2, "weight_decay": 0.1, "betas": [0.9, 0.95]},
     "clip_grad_norm": 0.5,
-    "steps": 20,
+    "steps": 5,
     "seed": 3,
 }
-RAGGED = {"batch": {"size": 9, "micro_size": 2}, "steps": None, "epochs": 6}
-"""186 samples: twenty batches of nine, and one of six."""
+RAGGED = {"batch": {"size": 9, "micro_size": 2}, "steps": None, "epochs": 1}
+"""31 samples: three batches of nine, and one of four."""
 
 
 def layout(tensor: int, strategy: str = "ddp") -> dict[str, Any]:
@@ -107,17 +107,17 @@ def test_a_cut_model_trains_as_a_plain_loop(
 def test_recomputed_activations_and_an_evaluation_change_nothing(
     pool: Pool, tmp_path: Path
 ) -> None:
-    more = {"activation_checkpointing": True, "eval": {"every_steps": 5}, "loader": {"workers": 1}}
+    more = {"activation_checkpointing": True, "eval": {"every_steps": 2}, "loader": {"workers": 1}}
     found = run(pool, tmp_path / "more", 2, 2, **more)
     check(*compared(found, {}))
     plain = pool.run(
-        cases.train, SETTINGS | {"eval": {"every_steps": 5}}, tmp_path / "one", world_size=1
+        cases.train, SETTINGS | {"eval": {"every_steps": 2}}, tmp_path / "one", world_size=1
     )
     assert plain
-    for step in (5, 10, 15, 20):
+    for step in (2, 4):
         evaluated = records(tmp_path / "more")[step]["eval/loss"]
         assert evaluated == pytest.approx(records(tmp_path / "one")[step]["eval/loss"], rel=1e-12)
-    values = records(tmp_path / "more")[7]
+    values = records(tmp_path / "more")[3]
     parts = {name: value for name, value in values.items() if name.startswith("time/")}
     step_seconds = parts.pop("time/step_seconds")
     assert math.fsum(parts.values()) == pytest.approx(step_seconds)
@@ -174,48 +174,43 @@ def test_lower_precision_trains_to_its_own_rounding(pool: Pool, tmp_path: Path) 
 
 # --- checkpoints
 
-SAVED = {"checkpoint": {"every_steps": 5, "keep_last": 9}}
-RESUMES = [(1, 1, "ddp"), (2, 1, "zero1"), (1, 2, "ddp"), (2, 2, "fsdp"), (2, 2, "ddp"), (1, 4, "manual")]  # fmt: skip
-
-
-def resumed(pool: Pool, source: Path, folder: Path, copies: int, tensor: int, name: str) -> None:
-    shutil.copytree(source, folder / "resume")
-    settings = SETTINGS | SAVED | layout(tensor, name)
-    pool.run(cases.train, settings, folder, world_size=copies * tensor)
+OTHERS = [(2, 2, "ddp"), (2, 1, "zero1"), (1, 2, "ddp"), (2, 2, "fsdp"), (1, 4, "manual"), (1, 1, "ddp")]  # fmt: skip
 
 
 @pytest.mark.contract(26, 27)
-@pytest.mark.parametrize(("copies", "tensor", "name"), [(2, 2, "ddp"), (1, 1, "ddp")])
-def test_a_run_resumes_on_any_layout_and_exactly_on_its_own(
-    pool: Pool, tmp_path: Path, copies: int, tensor: int, name: str
-) -> None:
-    whole = tmp_path / "whole"
-    settings = SETTINGS | SAVED | layout(tensor, name)
-    pool.run(cases.train, settings, whole, world_size=copies * tensor)
-    expected = observed(whole).weights
-    for other in RESUMES:
-        folder = tmp_path / "-".join(map(str, other))
-        resumed(pool, whole / "checkpoints/step-00000010", folder, *other)
+def test_a_run_resumes_on_any_layout_and_exactly_on_its_own(pool: Pool, tmp_path: Path) -> None:
+    """One rank begins, two copies of two ranks go on, and the others go on from theirs."""
+    settings = SETTINGS | {"checkpoint": {"every_steps": 1, "keep_last": 9}}
+    pool.run(cases.train, settings, tmp_path / "first", world_size=1)
+    expected = observed(tmp_path / "first").weights
+    runs = [("first", 1, (1, 1, "ddp")), ("first", 1, (2, 2, "ddp"))]
+    runs += [("first-22ddp", 3, other) for other in OTHERS]
+    for source, step, (copies, tensor, name) in runs:
+        folder = tmp_path / f"{source}-{copies}{tensor}{name}"
+        shutil.copytree(tmp_path / source / f"checkpoints/step-{step:08d}", folder / "resume")
+        more = layout(tensor, name)
+        pool.run(cases.train, settings | more, folder, world_size=copies * tensor)
         found = observed(folder).weights
-        assert distance(found, expected) <= 1e-12, other
-        same = other == (copies, tensor, name)
-        assert [event["exact"] for event in events(folder, "resumed")] == [same], other
+        assert distance(found, expected) <= 1e-12, folder.name
+        same = folder.name in ("first-11ddp", "first-22ddp-22ddp")
+        assert [event["exact"] for event in events(folder, "resumed")] == [same], folder.name
         if same:
-            assert all(torch.equal(found[key], expected[key]) for key in expected)
+            whole = observed(tmp_path / source).weights
+            assert all(torch.equal(found[key], whole[key]) for key in expected)
 
 
 @pytest.mark.contract(27)
 def test_loading_and_saving_gives_the_same_bytes_on_any_layout(pool: Pool, tmp_path: Path) -> None:
-    first = tmp_path / "first"
-    pool.run(cases.train, SETTINGS | layout(2), first, world_size=4)
-    expected = (first / "checkpoints/step-00000020/state.safetensors").read_bytes()
-    for copies, tensor, name in RESUMES:
+    first, end = tmp_path / "first", "checkpoints/step-00000002"
+    settings = SETTINGS | {"steps": 2}
+    pool.run(cases.train, settings | layout(2), first, world_size=4)
+    expected = (first / end / "state.safetensors").read_bytes()
+    for copies, tensor, name in OTHERS[1:]:
         folder = tmp_path / f"{copies}{tensor}{name}"
-        shutil.copytree(first / "checkpoints/step-00000020", folder / "resume")
-        settings = SETTINGS | layout(tensor, name) | {"checkpoint": {"background": tensor == 2}}
-        pool.run(cases.train, settings, folder, world_size=copies * tensor)
-        saved = folder / "checkpoints/step-00000020/state.safetensors"
-        assert saved.read_bytes() == expected, folder.name
+        shutil.copytree(first / end, folder / "resume")
+        more = layout(tensor, name) | {"checkpoint": {"background": tensor == 2}}
+        pool.run(cases.train, settings | more, folder, world_size=copies * tensor)
+        assert (folder / end / "state.safetensors").read_bytes() == expected, folder.name
 
 
 # --- refusals at the start

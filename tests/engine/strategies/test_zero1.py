@@ -17,15 +17,14 @@ from tests.engine.toy import Toy
 from tests.harness.ranks import Pool
 
 OPTIONS = cases.OPTIONS | {
-    "steps": 8,
-    "checkpoint": {"every_steps": 4},
+    "steps": 4,
+    "checkpoint": {"every_steps": 2},
 }
 ZERO1 = {"strategy": {"name": "zero1"}}
 TOY = Toy(items=33)
 
 
-@pytest.mark.parametrize("world_size", [2, 3, 4])
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+@pytest.mark.parametrize(("world_size", "optimizer"), [(2, "sgd"), (3, "adamw"), (4, "sgd")])
 def test_weights_equal_those_of_ddp(
     pool: Pool, tmp_path: Path, world_size: int, optimizer: str
 ) -> None:
@@ -62,7 +61,7 @@ def test_after_a_resume_no_rank_holds_other_shards(pool: Pool, tmp_path: Path) -
     import shutil
 
     pool.run(cases.train, TOY, OPTIONS | ZERO1, tmp_path / "whole", world_size=3)
-    shutil.copytree(tmp_path / "whole/checkpoints/step-00000004", tmp_path / "again/resume")
+    shutil.copytree(tmp_path / "whole/checkpoints/step-00000002", tmp_path / "again/resume")
     again = pool.run(strategy_cases.moments, TOY, OPTIONS | ZERO1, tmp_path / "again", world_size=2)
     assert sum(one["inside"] for one in again) == 2 * again[0]["parameters"]
     assert [one["outside"] for one in again] == [0, 0]
@@ -72,7 +71,7 @@ def test_the_saved_state_equals_that_of_ddp(pool: Pool, tmp_path: Path) -> None:
     states = []
     for index, more in enumerate(({}, ZERO1)):
         pool.run(cases.train, TOY, OPTIONS | more, tmp_path / str(index), world_size=3)
-        states.append(checkpoint.load(tmp_path / str(index) / "checkpoints/step-00000004"))
+        states.append(checkpoint.load(tmp_path / str(index) / "checkpoints/step-00000002"))
     plain, shared = (state["optimizer"] for state in states)
     assert shared["param_groups"] == plain["param_groups"]
     assert shared["state"].keys() == plain["state"].keys()

@@ -62,8 +62,10 @@ def pretended(
 
 
 @pytest.mark.contract(14)
-@pytest.mark.parametrize("gpus", [1, 2, 3])
-@pytest.mark.parametrize(("size", "micro"), [(8, 8), (9, 4), (7, 2), (3, 1)])
+@pytest.mark.parametrize(
+    ("gpus", "size", "micro"),
+    [(1, 9, 4), (2, 8, 8), (2, 7, 2), (2, 3, 1), (3, 8, 8), (3, 9, 4), (3, 7, 2)],
+)
 def test_the_gradient_equals_that_of_the_whole_batch(
     pool: Pool, tmp_path: Path, gpus: int, size: int, micro: int
 ) -> None:
