@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from ruamel.yaml import YAML
 
 from lockstep.domain.spec.reading import read_spec
 from lockstep.domain.training.metrics import decode
+from tests.harness import forks
 from tests.harness.processes import inherited
 
 ROOT = Path(__file__).parents[2]
@@ -47,22 +47,12 @@ def torchrun(script: Path, *arguments: str, folder: Path, **environment: str) ->
     """
     wrapper = folder / "wrapper.py"
     wrapper.write_text(AND_THEN)
-    argv = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-        str(wrapper),
-        str(script),
-        *arguments,
-    ]
-    clean = inherited()
-    process = subprocess.Popen(
-        argv,
+    process = forks.with_all_below(
+        *("torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
+        *(wrapper, script, *arguments),
+        modules=forks.ENGINE,
         cwd=folder,
-        env={**clean, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **environment},
+        env={**inherited(), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

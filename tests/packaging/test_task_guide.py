@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from ruamel.yaml import YAML
 
 from lockstep import Task
+from tests.harness import forks
 from tests.harness.processes import inherited
 
 ROOT = Path(__file__).parents[2]
@@ -37,18 +37,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 def train(folder: Path, name: str, *, ranks: int = 1) -> subprocess.CompletedProcess[str]:
-    engine = ["lockstep.engine", name, "--out", "out"]
-    start = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), "-m"]
-    clean = inherited()
-    return subprocess.run(
-        [sys.executable, "-m", *(start if ranks > 1 else ()), *engine],
-        cwd=folder,
-        env={**clean, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        timeout=WITHIN_SECONDS,
-        check=False,
-    )
+    words = ["lockstep.engine", name, "--out", "out"]
+    if ranks > 1:
+        under = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), "-m"]
+        words = [*under, *words]
+    env = {**inherited(), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    started = forks.with_all_below(*words, modules=forks.ENGINE, cwd=folder, env=env, **forks.PIPES)
+    return forks.ended(started, WITHIN_SECONDS)
 
 
 def values(folder: Path) -> dict[str, float]:

@@ -79,13 +79,16 @@ def data(file: Path) -> bytes:
 
 
 @pytest.mark.contract(27)
-@pytest.mark.parametrize("mutate", [None, tied_in_small_blocks])
+@pytest.mark.parametrize(
+    ("mutate", "layouts"), [(None, LAYOUTS[::2]), (tied_in_small_blocks, LAYOUTS[1::2])]
+)
 def test_loading_and_saving_gives_the_same_bytes_on_any_layout(
-    pool: Pool, tmp_path: Path, mutate: Any
+    pool: Pool, tmp_path: Path, mutate: Any, layouts: list[tuple[int, str]]
 ) -> None:
+    """Each strategy occurs in both forms."""
     first = train(pool, tmp_path / "first", 2, "ddp", mutate)
     whole = checkpoint.load(first)
-    for world_size, strategy in LAYOUTS:
+    for world_size, strategy in layouts:
         folder = tmp_path / f"{strategy}{world_size}"
         shutil.copytree(first, folder / "resume")
         again = train(pool, folder, world_size, strategy, mutate)
@@ -154,8 +157,8 @@ def full_for_a_moment() -> Iterator[None]:
 def test_a_disk_that_was_full_gets_everything_again(
     pool: Pool, tmp_path: Path, strategy: str
 ) -> None:
-    plain = train(pool, tmp_path / "plain", 3, strategy, None)
-    full = train(pool, tmp_path / "full", 3, strategy, full_for_a_moment)
+    plain = train(pool, tmp_path / "plain", 2, strategy, None)
+    full = train(pool, tmp_path / "full", 2, strategy, full_for_a_moment)
     for step in (2, 4):
         for name in FILES[: step // 2]:
             one, other = (each.with_name(f"step-0000000{step}") / name for each in (plain, full))

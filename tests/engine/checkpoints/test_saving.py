@@ -35,7 +35,7 @@ from tests.harness.ranks import Pool
 OPTIONS: dict[str, Any] = {
     "batch": {"size": 6, "micro_size": 2},
     "optimizer": {"name": "adamw", "lr": 1e-2},
-    "steps": 6,
+    "steps": 4,
     "checkpoint": {"every_steps": 2, "keep_last": 10},
 }
 
@@ -167,43 +167,24 @@ def saved(folder: Path, step: int) -> dict[str, Any]:
 
 
 @pytest.mark.contract(29)
-@pytest.mark.parametrize(
-    ("world_size", "strategy"), [(1, "ddp"), (2, "ddp"), (2, "zero1"), (3, "fsdp"), (2, "diloco")]
-)
+@pytest.mark.parametrize("strategy", ["ddp", "zero1", "fsdp", "diloco"])
 def test_a_checkpoint_holds_its_step_while_training_continues(
-    pool: Pool, tmp_path: Path, world_size: int, strategy: str
+    pool: Pool, tmp_path: Path, strategy: str
 ) -> None:
-    options = OPTIONS | strategy_of(strategy)
-    pool.run(cases.train, Toy(), options | BLOCKING, tmp_path / "blocking", world_size=world_size)
-    pool.run(
-        cases.train,
-        Toy(),
-        options,
-        tmp_path / "background",
-        written_after_the_next_update,
-        world_size=world_size,
-    )
-    for step in (2, 4, 6):
-        assert same(saved(tmp_path / "background", step), saved(tmp_path / "blocking", step)), step
-    assert [event["step"] for event in events(tmp_path / "background", "checkpoint")] == [2, 4, 6]
+    """Also if it is written after the next update. A write of the live state fails this check."""
 
+    def train(name: str, mutate: Any = None, **more: Any) -> Path:
+        options = OPTIONS | strategy_of(strategy) | more
+        pool.run(cases.train, Toy(), options, tmp_path / name, mutate, world_size=2)
+        return tmp_path / name
 
-@pytest.mark.contract(29)
-@pytest.mark.parametrize(("world_size", "strategy"), [(1, "ddp"), (2, "fsdp")])
-def test_writing_the_live_state_fails_this_check(
-    pool: Pool, tmp_path: Path, world_size: int, strategy: str
-) -> None:
-    options = OPTIONS | strategy_of(strategy)
-    pool.run(cases.train, Toy(), options | BLOCKING, tmp_path / "blocking", world_size=world_size)
-    pool.run(
-        cases.train,
-        Toy(),
-        options,
-        tmp_path / "background",
-        no_copy_is_made,
-        world_size=world_size,
-    )
-    assert not same(saved(tmp_path / "background", 2), saved(tmp_path / "blocking", 2))
+    blocking = train("blocking", **BLOCKING)
+    background = train("background", written_after_the_next_update)
+    for step in (2, 4):
+        assert same(saved(background, step), saved(blocking, step)), step
+    assert [event["step"] for event in events(background, "checkpoint")] == [2, 4]
+    if strategy in {"ddp", "fsdp"}:
+        assert not same(saved(train("live", no_copy_is_made), 2), saved(blocking, 2))
 
 
 @pytest.mark.contract(29)

@@ -91,12 +91,12 @@ def in_order(start: int, stop: int, **_: Any) -> list[tuple[int, int]]:
     return [(0, item) for item in range(start, stop)]
 
 
-@pytest.mark.parametrize("world_size", [1, 2])
 @pytest.mark.parametrize(
-    ("items_from", "loss_from"), [(NEVER, NEVER), (NEVER, 9), (10, 9), (0, 9), (10, NEVER)]
+    ("items_from", "loss_from", "world_size"),
+    [(NEVER, NEVER, 1), (NEVER, 9, 2), (10, 9, 1), (10, 9, 2), (0, 9, 1), (10, NEVER, 2)],
 )
 def test_a_run_with_a_thread_draws_what_one_without_does(
-    pool: Pool, tmp_path: Path, world_size: int, items_from: int, loss_from: int
+    pool: Pool, tmp_path: Path, items_from: int, loss_from: int, world_size: int
 ) -> None:
     inline, threaded = (
         pool.run(trained, tmp_path, (items_from, loss_from), each, world_size=world_size)

@@ -40,16 +40,16 @@ def undisturbed(
     return pool.run(cases.train, toy, options, folder, world_size=world_size)
 
 
-@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize(
-    ("world_size", "rank", "only_last", "after"),
+    ("place", "world_size", "rank", "only_last", "after"),
     [
-        (1, 0, False, 0),
-        (2, 1, True, 0),
-        (2, 0, False, 5),
-        (3, 2, True, 3),
-        (4, 1, False, 2),
-        (3, None, True, 2),
+        ("mid_backward", 1, 0, False, 0),
+        ("forward", 2, 1, True, 0),
+        ("mid_backward", 2, 0, False, 5),
+        ("backward", 2, 1, True, 3),
+        ("mid_backward", 3, None, True, 2),
+        ("backward", 3, 2, False, 2),
+        ("forward", 4, 1, False, 2),
     ],
 )
 def test_the_run_ends_as_if_nothing_had_happened(

@@ -209,14 +209,15 @@ def test_the_built_in_tasks_have_no_warning(
     assert warnings_of(BUILT_IN[name](**args), tmp_path) == []
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "manual", "zero1", "fsdp"])
+@pytest.mark.parametrize(
+    ("strategy", "task"),
+    [("ddp", Taught), ("manual", TaughtByTheTask), ("zero1", Counting), ("fsdp", RunningMean)],
+)
 def test_two_ranks_warn_once_under_every_strategy(
-    pool: Pool, tmp_path: Path, strategy: str
+    pool: Pool, tmp_path: Path, strategy: str, task: type[Task]
 ) -> None:
-    more = {"strategy": {"name": strategy}}
-    for task in (Taught, TaughtByTheTask, Counting, RunningMean):
-        pool.run(warnings_on, task, tmp_path / task.__name__, more, world_size=2)
-        assert len(events(tmp_path / task.__name__, "warning")) == 1
+    pool.run(warnings_on, task, tmp_path, {"strategy": {"name": strategy}}, world_size=2)
+    assert len(events(tmp_path, "warning")) == 1
 
 
 # --- no trace

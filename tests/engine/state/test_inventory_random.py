@@ -185,7 +185,10 @@ def outcome(seed: int) -> str:
     return "named"
 
 
-@pytest.mark.parametrize("first", range(0, 400, SEEDS_PER_TEST))
+@pytest.mark.parametrize(
+    "first",
+    [0, SEEDS_PER_TEST, *(pytest.param(n * 50, marks=pytest.mark.drill) for n in range(2, 8))],
+)
 def test_a_random_task_resumes_equal_or_is_named(first: int) -> None:
     found = Counter(outcome(seed) for seed in range(first, first + SEEDS_PER_TEST))
     assert found["equal"] > SEEDS_PER_TEST / 2, found

@@ -60,6 +60,14 @@ def check_weights(seen: list[Seen], expected: Expected, tolerance: float) -> Non
         assert distance(one.weights, expected.weights) <= tolerance
 
 
+KINDS = [
+    (row % 2 == column % 2, weigh, masked)
+    for row, weigh in enumerate(("tokens", "samples", "terms"))
+    for column, masked in enumerate(("some", "odd", "some", "all"))
+]
+"""Formats, weights and masks, of which every pair occurs. The engine checks the loss of each once."""
+
+
 @pytest.mark.contract(1)
 @settings(
     max_examples=200,
@@ -72,9 +80,7 @@ def check_weights(seen: list[Seen], expected: Expected, tolerance: float) -> Non
     data=st.data(),
     items=st.integers(1, 60),
     micro=st.integers(1, 9),
-    double=st.booleans(),
-    weigh=st.sampled_from(["tokens", "samples", "terms"]),
-    masked=st.sampled_from(["some", "some", "odd", "all"]),
+    kind=st.sampled_from(KINDS),
 )
 def test_the_gradient_equals_that_of_the_whole_batch_for_any_split(
     pool: Pool,
@@ -83,11 +89,10 @@ def test_the_gradient_equals_that_of_the_whole_batch_for_any_split(
     data: st.DataObject,
     items: int,
     micro: int,
-    double: bool,
-    weigh: str,
-    masked: str,
+    kind: tuple[bool, str, str],
 ) -> None:
     size = data.draw(st.integers(world_size, 30), label="size")
+    double, weigh, masked = kind
     toy = Toy(items=items, double=double, weigh=weigh, masked=masked)
     seen, expected = run(pool, tmp_path / "run", toy, spec(size, micro, steps=1), world_size)
     check_gradients(seen, expected, 1e-12 if double else 1e-5)
@@ -112,22 +117,15 @@ OPTIMIZERS = {
 }
 
 
-SHAPES = [(1, 12), (1, 5), (2, 3), (3, 2), (4, 1), (4, 3)]
-
-
 @pytest.mark.contract(2)
 @pytest.mark.parametrize(
     ("name", "double", "world_size", "micro"),
-    [
-        # Every pair of these four occurs.
-        (name, (row + column) % 2 == 0, *shape)
-        for row, shape in enumerate(SHAPES)
-        for column, name in enumerate(OPTIMIZERS)
-    ],
+    [("sgd", True, 3, 2), ("adamw", False, 2, 3), ("sgd", False, 1, 5)],
 )
 def test_fifty_steps_end_at_the_weights_of_the_reference(
     pool: Pool, tmp_path: Path, name: str, double: bool, world_size: int, micro: int
 ) -> None:
+    """Shorter runs on one to four ranks: ``tests.engine.step.test_logged_numbers``."""
     options = spec(12, micro, **LONG) | {"optimizer": OPTIMIZERS[name]}
     seen, expected = run(pool, tmp_path, Toy(double=double), options, world_size)
     assert min(expected.norms) < 0.5 < max(expected.norms), (
@@ -182,8 +180,8 @@ def test_division_by_k_fails_this_check_in_the_last_batch(pool: Pool, tmp_path: 
 def test_a_micro_batch_and_a_rank_of_weight_zero_add_nothing(pool: Pool, tmp_path: Path) -> None:
     # Micro-batches of one: every second one has no weight, and with 4 samples on 4 ranks whole
     # ranks have none.
-    seen, expected = run(pool, tmp_path, Toy(masked="odd"), spec(4, 1, steps=20), 4)
-    counts = [sum(1 for one in seen if one.micro_batches[step][0] % 2) for step in range(20)]
+    seen, expected = run(pool, tmp_path, Toy(masked="odd"), spec(4, 1, steps=8), 4)
+    counts = [sum(1 for one in seen if one.micro_batches[step][0] % 2) for step in range(8)]
     assert {1, 2} & set(counts), "some ranks must have had no weight"
     check_gradients(seen, expected, 1e-12)
     check_weights(seen, expected, 1e-12)
@@ -230,7 +228,7 @@ def test_batches_without_weight_change_neither_momentum_nor_weights(
 
 
 @pytest.mark.contract(6)
-@pytest.mark.parametrize("world_size", [2, 3, 4])
+@pytest.mark.parametrize("world_size", [2, 4])
 def test_a_rank_with_an_empty_micro_batch_keeps_its_buffers(
     pool: Pool, tmp_path: Path, world_size: int
 ) -> None:
@@ -245,7 +243,7 @@ def test_a_rank_with_an_empty_micro_batch_keeps_its_buffers(
     check_gradients(seen, expected, 1e-12)
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
+@pytest.mark.parametrize("world_size", [1, 3])
 def test_the_penalty_counts_once_per_step(pool: Pool, tmp_path: Path, world_size: int) -> None:
     toy = Toy(penalty=0.3)
     seen, expected = run(pool, tmp_path / "right", toy, spec(9, 2, steps=3), world_size)

@@ -20,7 +20,7 @@ from tests.engine.spool import events
 from tests.engine.toy import Toy
 from tests.harness.ranks import Pool
 
-STEPS, SIZE, MICRO = 12, 11, 2
+STEPS, SIZE, MICRO = 6, 11, 2
 
 
 def options(name: str, **more: Any) -> dict[str, Any]:
@@ -35,8 +35,7 @@ def options(name: str, **more: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 3])
-@pytest.mark.parametrize("name", ["Adafactor", "NAdam", "RMSprop"])
+@pytest.mark.parametrize(("name", "world_size"), [("Adafactor", 2), ("NAdam", 3), ("RMSprop", 1)])
 def test_weights_are_the_plain_loops_also_after_a_resume(
     pool: Pool, tmp_path: Path, name: str, world_size: int
 ) -> None:
@@ -171,15 +170,12 @@ def check(
     check_independence(name, lambda groups: kernels.build(section, groups), model, needs)
 
 
-@pytest.mark.parametrize("needs", ["", "parameters", "elements"])
 @pytest.mark.parametrize(
     "name", "ASGD Adadelta Adagrad Adam AdamW Adamax NAdam RAdam RMSprop Rprop SGD".split()
 )
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
-def test_elementwise_classes_of_torch_are_accepted(
-    name: str, needs: str, dtype: torch.dtype
-) -> None:
-    check(f"torch.optim.{name}", needs, dtype=dtype)
+def test_elementwise_classes_of_torch_are_accepted(name: str) -> None:
+    """Independent elements are the most that a strategy needs: the other needs come before it."""
+    check(f"torch.optim.{name}", "elements", dtype=torch.float32)
 
 
 @pytest.mark.parametrize(

@@ -79,14 +79,9 @@ def test_ddp_alone_mixes_up_layers_of_equal_shapes(pool: Pool) -> None:
 
 
 @pytest.mark.contract(23)
-@pytest.mark.parametrize("double", [True, False])
 @pytest.mark.parametrize(
-    ("world_size", "ranks"),
-    [
-        (2, "between rank 0 and rank 1"),
-        (3, "on rank 1 from the 2 others"),
-        (4, "on rank 1 from the 3 others"),
-    ],
+    ("world_size", "ranks", "double"),
+    [(2, "between rank 0 and rank 1", False), (3, "on rank 1 from the 2 others", True)],
 )
 def test_one_bit_on_one_rank_is_reported_by_parameter_and_rank(
     pool: Pool, tmp_path: Path, world_size: int, ranks: str, double: bool

@@ -31,8 +31,9 @@ OPTIONS: dict[str, Any] = {
 TOY = Toy(width=200)
 
 
-@pytest.mark.parametrize("parameter", ["hidden.weight", "out.weight", "scale"])
-@pytest.mark.parametrize("rank", [0, 1, None])
+@pytest.mark.parametrize(
+    ("parameter", "rank"), [("hidden.weight", 0), ("out.weight", 1), ("scale", None)]
+)
 def test_a_parameter_without_gradient_in_the_last_micro_batch_is_reduced(
     pool: Pool, tmp_path: Path, parameter: str, rank: int | None
 ) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import io
 import json
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -37,24 +37,17 @@ from tests.harness.ranks import Pool
 
 HERE = "tests.engine.verify.test_conformance"
 """Name of this module for the command; pytest may use another one."""
-SECONDS = 240.0
-"""Deadline of one command: many times its time alone, because other tests run at the same time."""
 
 
 def kit(folder: Path, *arguments: str) -> tuple[dict[str, list[dict[str, Any]]], str, int]:
-    """Run the command; return engine → findings, its table and its exit code."""
+    """Run the command; return engine → findings, its table and its exit code.
+
+    It runs in this process, whose server of ranks has imported torch.
+    """
     file = folder / "found.json"
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.conformance", *arguments, "--json", str(file)],
-        cwd=Path(__file__).parents[3],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
-    assert file.exists(), done.stderr
-    return json.loads(file.read_text())["engines"], done.stdout, done.returncode
+    with contextlib.redirect_stdout(io.StringIO()) as table:
+        code = main([*arguments, "--json", str(file)])
+    return json.loads(file.read_text())["engines"], table.getvalue(), code
 
 
 class Resident(RankPool):
@@ -197,16 +190,18 @@ class FastSchedule(Lockstep):
 
 
 @pytest.mark.parametrize(
-    ("engine", "wrong", "right"),
-    [("MeanOfMeans", {"C3", "C4"}, {"C8", "C18"}), ("FastSchedule", {"C18"}, {"C3", "C4", "C8"})],
+    ("engine", "ranks", "wrong", "right"),
+    [
+        ("MeanOfMeans", "1", {"C3", "C4"}, {"C8", "C18"}),
+        ("FastSchedule", "2", {"C18"}, {"C3", "C4", "C8"}),
+    ],
 )
 def test_an_engine_that_breaks_a_rule_fails_its_row_alone(
-    tmp_path: Path, engine: str, wrong: set[str], right: set[str]
+    tmp_path: Path, engine: str, ranks: str, wrong: set[str], right: set[str]
 ) -> None:
-    file = tmp_path / "found.json"
-    # In this process, whose server of ranks has imported torch.
-    code = main(["--engine", f"{HERE}:{engine}", "--items", "C3,C4,C8,C18", "--json", str(file)])
-    (findings,) = json.loads(file.read_text())["engines"].values()
+    words = ("--items", "C3,C4,C8,C18", "--world-size", ranks)
+    found, _, code = kit(tmp_path, "--engine", f"{HERE}:{engine}", *words)
+    (findings,) = found.values()
     assert {one["item"] for one in findings if one["verdict"] == "fail"} == wrong
     assert {one["item"] for one in findings if one["verdict"] == "pass"} >= right - wrong
     assert code == 1, "for a single engine the exit code is the result"

@@ -149,7 +149,9 @@ def test_state_that_no_checkpoint_holds_is_found_by_the_kill(
     assert verdicts[2:] == ["within", "differs at step 4", "differs at step 4"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.drill), signal.SIGTERM]
+)
 def test_an_interrupt_leaves_no_process_and_no_file(tmp_path: Path, number: signal.Signals) -> None:
     spec = document(tmp_path)
     (tmp_path / "job.json").write_text(json.dumps(spec))

@@ -190,7 +190,10 @@ def test_the_variables_of_a_rank_are_those_of_the_documentation(
             "world_size": nodes,
             "rendezvous_port": port,
         }
-        part.script(DUMP, **gang, interface="lo" if nodes > 1 else None).start(environ=SECRETS)
+        part.script(DUMP, **gang, interface="lo" if nodes > 1 else None)
+        # With PYTHONPATH it is not forked, and each launcher of two nodes would import torch.
+        skipped = "PYTHONPATH" if nodes == 2 else ""
+        part.start(environ={name: SECRETS[name] for name in SECRETS if name != skipped})
     try:
         assert all(part.outcome(seconds=120).reason is Reason.SUCCEEDED for part in parts)
     finally:

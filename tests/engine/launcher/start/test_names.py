@@ -44,8 +44,11 @@ def job(attempt: Attempt, **section: Any) -> Attempt:
     return attempt.assign(spec.model_dump(), ranks=1, plan=plan_of(spec))
 
 
-@pytest.mark.parametrize("env", [{}, BY_EXEC], ids=["forked", "by exec"])
-@pytest.mark.parametrize("task", ["task.py:Own", "image_classification"])
+@pytest.mark.parametrize(
+    ("task", "env"),
+    [("task.py:Own", {}), ("image_classification", BY_EXEC)],
+    ids=["forked", "by exec"],
+)
 def test_a_train_job_runs_with_modules_of_these_names(
     attempt: Attempt, task: str, env: dict[str, str]
 ) -> None:
