@@ -29,7 +29,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from multiprocessing import util
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from lockstep.client.local import die_with_parent
 from lockstep.engine.launcher.start.forking import left_open
@@ -39,7 +39,7 @@ from lockstep.system.processes import stat_fields
 ROOT = Path(__file__).resolve().parents[2]
 ENGINE = ("torch._dynamo", "torch.distributed.optim", "lockstep.engine.loop.trainer")
 SERVICE = ("lockstep.api.server", "lockstep.scheduler.service", "lockstep.worker.service")
-UP = (*SERVICE, "lockstep.cli.app", "lockstep.client.local.up", *ENGINE)
+UP = (*SERVICE, "lockstep.cli.jobs.jobs", "lockstep.client.local.up", *ENGINE)
 """For all programs of one running service, each of which is forked by the one that starts it."""
 _BECOME = "from tests.harness import forks; forks.become()"
 PIPES: Final = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -219,9 +219,7 @@ class ForkedHere(subprocess.Popen[Any]):
                 _run(request, [stdin, stdout, stderr], passed)
                 code = 0
             except SystemExit as leaving:
-                if isinstance(leaving.code, str):
-                    sys.stderr.write(f"{leaving.code}\n")
-                code = leaving.code if isinstance(leaving.code, int) else bool(leaving.code)
+                code = _code(leaving)
             except BaseException:  # noqa: BLE001 - nothing of the parent's may run in the program
                 traceback.print_exc()
             finally:
@@ -259,14 +257,33 @@ def serve(channel: int, modules: Sequence[str]) -> None:
             if not message:
                 return
             if (pid := os.fork()) == 0:
-                _run(json.loads(message), descriptors)
-                return
+                code = 0
+                try:
+                    _run(json.loads(message), descriptors)
+                except SystemExit as leaving:
+                    code = _code(leaving)
+                _exit(code)
             for descriptor in descriptors[:3]:
                 os.close(descriptor)
             handle = os.pidfd_open(pid)
             forks[handle] = pid, descriptors[3]
             ends.register(handle, select.POLLIN)
             requests.send(str(pid).encode())
+
+
+def _code(leaving: SystemExit) -> int:
+    if isinstance(leaving.code, str):
+        sys.stderr.write(f"{leaving.code}\n")
+    return leaving.code if isinstance(leaving.code, int) else bool(leaving.code)
+
+
+def _exit(code: int) -> NoReturn:
+    """End as Python does, but for the modules, whose destruction takes 0.4 s of a core."""
+    threading._shutdown()  # type: ignore[attr-defined] # waits for the threads
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _report(handle: int, pid: int, status: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,7 +23,7 @@ import pytest
 
 from tests.harness import forks
 from tests.harness.builders import digest, member, packed, slow
-from tests.harness.processes import LOCKSTEP, ROOT, free_port, inherited, until
+from tests.harness.processes import ROOT, free_port, inherited, until
 from tests.harness.sharing import SHARING
 
 ENDED = {"succeeded", "failed", "cancelled"}
@@ -64,14 +65,8 @@ class Service:
         self, *arguments: str, timeout: float = 120, cwd: Path = ROOT
     ) -> subprocess.CompletedProcess[str]:
         """Run the ``lockstep`` command."""
-        return subprocess.run(  # noqa: PLW1510 -- the tests check the exit code
-            [str(LOCKSTEP), *arguments],
-            env=self.environment,
-            cwd=cwd,
-            timeout=timeout,
-            capture_output=True,
-            text=True,
-        )
+        words = [sys.executable, "-m", "lockstep", *arguments]
+        return forks.run(words, forks.UP, env=self.environment, cwd=cwd, timeout=timeout)
 
     def another_node(self, name: str, **environment: str) -> forks.Forked:
         """Start an agent beside the service's own. Its log is ``logs/NAME.log``."""
