@@ -174,7 +174,7 @@ def test_lower_precision_trains_to_its_own_rounding(pool: Pool, tmp_path: Path) 
 
 # --- checkpoints
 
-OTHERS = [(2, 2, "ddp"), (2, 1, "zero1"), (1, 2, "ddp"), (2, 2, "fsdp"), (1, 4, "manual"), (1, 1, "ddp")]  # fmt: skip
+OTHERS = [(2, 2, "ddp"), (2, 1, "zero1"), (2, 2, "fsdp"), (1, 4, "manual"), (1, 1, "ddp")]
 
 
 @pytest.mark.contract(26, 27)
