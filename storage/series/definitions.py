@@ -41,15 +41,15 @@ def store(
         return ()
     known = {row.name for row in run(session, _NAMES, {"of_job": job_id})}
     room = max(0, limits.METRIC_NAMES_PER_JOB_MAX - len(known))
-    refused = tuple(name for name in definitions if name not in known)[room:]
+    refused = dict.fromkeys([name for name in definitions if name not in known][room:])
     rows = [
         {"job_id": job_id, "name": name, "definition": each.model_dump_json(exclude_none=True)}
         for name, each in definitions.items()
-        if name not in set(refused)
+        if name not in refused
     ]
     if rows:
         run(session, _STORED, rows)
-    return refused
+    return tuple(refused)
 
 
 def of_jobs(session: Session, job_ids: Collection[str]) -> dict[str, dict[str, SeriesDefinition]]:

@@ -328,18 +328,18 @@ class KeptFilesUploader:
     def _take_over(self, changes: Round, put: dict[str, tuple[SeenFile, KeptFile]]) -> None:
         """Remember a round that is stored, and delete what no row names any more."""
         assert self._kept is not None, "the rows are read first"
-        before = self._kept.files
-        after = {path: file for path, file in before.items() if path not in set(changes.gone)}
+        before, gone = self._kept.files, set(changes.gone)
+        after = {path: file for path, file in before.items() if path not in gone}
         after |= {path: file for path, (_, file) in put.items()}
         self._kept = self._kept._replace(revision=changes.next_revision, files=after)
-        self._lost -= put.keys() | set(changes.gone)
+        self._lost -= put.keys() | gone
         memory = self._memory
         sent = {path: each for path, each in memory.sent.items() if path in after}
         sent |= {path: (seen.stamp, file.sha256) for path, (seen, file) in put.items()}
         self._memory = KeptMemory(code=memory.code, sent=sent)
         for path in put:
             self._waiting_since.pop(path, None)
-        if put or changes.gone:
+        if put or gone:
             indexes.write(self._blobs, self._place, self._node_rank, self._kept)
         unnamed = self._locations | {file.location for file in before.values()}
         unnamed -= {file.location for file in after.values()}
