@@ -25,10 +25,10 @@ FLAGS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    # Each window loads pages for suggestions below the address: 0.8 s of a core for each test. The
-    # other two are of playwright's list, which this one replaces.
-    "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup,WebUIOmniboxFullPopup,PaintHolding,SpareRendererForSitePerProcess,"
-    "HttpsUpgrades",
+    # Each window loads pages for suggestions below the address: 0.8 s of a core for each test. Each
+    # tab has a spare renderer. The last two are of playwright's list, which this one replaces.
+    "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup,WebUIOmniboxFullPopup,"
+    "SpareRendererForSitePerProcess,PaintHolding,HttpsUpgrades",
     # The same pictures on each machine.
     "--font-render-hinting=none",
     "--disable-lcd-text",

@@ -73,14 +73,13 @@ def check_bitwise(
 
 
 @pytest.mark.contract(26)
-@pytest.mark.parametrize(("world_size", "steps"), [(1, [3]), (2, [1, 2, 3, 4, 5]), (4, [2])])
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
 def test_a_run_stopped_after_any_step_ends_bitwise_equal(
-    pool: Pool, tmp_path: Path, world_size: int, steps: list[int]
+    pool: Pool, tmp_path: Path, world_size: int
 ) -> None:
-    """Three ranks are in the next test."""
     options = OPTIONS | {"checkpoint": {"every_steps": 1, "keep_last": 100}}
     whole = pool.run(cases.train, TOY, options, tmp_path / "whole", world_size=world_size)
-    for step in steps:
+    for step in range(1, 6):
         folder = tmp_path / f"after{step}"
         shutil.copytree(tmp_path / f"whole/checkpoints/step-{step:08d}", folder / "resume")
         again = pool.run(cases.train, TOY, options, folder, world_size=world_size)

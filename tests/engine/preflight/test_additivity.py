@@ -92,9 +92,10 @@ def test_the_built_in_tasks_pass(name: str, args: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("task", "message"), WRONG, ids=[task.__name__ for task, _ in WRONG])
 def test_a_loss_that_is_not_a_sum_is_refused_by_cause(task: type[Task], message: str) -> None:
-    text = refusal(task())
-    assert re.search(message, text), text
-    assert text.startswith("train.py:Mine: ")
+    for seed in (0, 1):
+        text = refusal(task(), seed=seed)
+        assert re.search(message, text), text
+        assert text.startswith("train.py:Mine: ")
 
 
 def test_the_error_names_the_line_in_the_users_file() -> None:

@@ -82,9 +82,10 @@ def checked(
     ("task", "cause"), COUPLED, ids=lambda each: getattr(each, "__name__", None)
 )
 def test_a_coupling_is_refused_by_its_cause(task: Callable[[], Task], cause: str) -> None:
-    with pytest.raises(EngineError) as caught:
-        checked(task(), seed=0)
-    assert re.search(cause, str(caught.value)), str(caught.value)
+    for seed in (0, 1):
+        with pytest.raises(EngineError) as caught:
+            checked(task(), seed=seed)
+        assert re.search(cause, str(caught.value)), str(caught.value)
 
 
 @pytest.mark.parametrize(("task", "cause"), COUPLED[:-1])
@@ -122,6 +123,7 @@ def test_a_batch_of_one_sample_has_nothing_to_divide() -> None:
 
 LAYOUTS = [(1, 8), (1, 3), (2, 1)], [(1, 8), (2, 4), (3, 2)]
 KINDS: list[tuple[Callable[[], Task], str]] = [
+    (partial(tasks.MeanOfTokensTimesSamples, "unequal"), TOKENS),
     (partial(tasks.MeanOfTokensTimesSamples, "rare"), TOKENS),
     (partial(tasks.MeanOverPadding, "rare"), PADDING),
     (partial(tasks.AttentionWithoutMask, "rare"), PADDING),
