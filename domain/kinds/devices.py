@@ -23,6 +23,8 @@ class DeviceKind:
     """True for a part of the node's CPU. It has no driver, and no variable selects it."""
     selected_by: str = ""
     """Environment variable that restricts a process to some devices, by index."""
+    use_metric: str
+    """Last part of the series with the use of a rank's device, in percent."""
     order: tuple[str, str] | None = None
     """Environment variable and value with which the devices have the driver's order."""
 
@@ -38,11 +40,12 @@ DEVICES: Final[dict[str, DeviceKind]] = {
         DeviceKind(
             name="cuda",
             selected_by="CUDA_VISIBLE_DEVICES",
+            use_metric="gpu_utilization_percent",
             # The driver numbers GPUs by bus; CUDA by default puts the fastest first, and a rank
             # would run on another job's device.
             order=("CUDA_DEVICE_ORDER", "PCI_BUS_ID"),
         ),
-        DeviceKind(name="cpu", is_slot=True),
+        DeviceKind(name="cpu", is_slot=True, use_metric="cpu_percent"),
     )
 }
 """Rows by name."""

@@ -16,6 +16,7 @@ from typing import Final
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from lockstep.domain.kinds.devices import DEVICES
 from lockstep.storage.db.dialects import table_of
 from lockstep.storage.db.series_tables import SeriesChunkRow, SeriesLatestRow, of_kind
 from lockstep.storage.series.packing import unpack
@@ -26,9 +27,6 @@ IDLE_SECONDS: Final = 300.0
 """Pauses for data, evaluation or a checkpoint are shorter."""
 _BETWEEN_SECONDS: Final = 60.0
 """More than the time between two samples: the first one of the range may be in an older chunk."""
-METRICS: Final[Mapping[str, str]] = {"cpu": "cpu_percent"}
-"""Name of the use of a rank's device, by kind; of other kinds ``GPU_METRIC``."""
-GPU_METRIC: Final = "gpu_utilization_percent"
 
 
 def idle_ranks(session: Session, attempts: Mapping[str, tuple[int, str]]) -> Counter[str]:
@@ -80,5 +78,10 @@ def idle_seconds(points: Points) -> float:
 
 
 def _is_use(name: str, attempt: int, kind: str, of_attempt: int) -> bool:
-    metric = METRICS.get(kind, GPU_METRIC)
-    return attempt == of_attempt and "/rank" in name and name.endswith(f"/{metric}")
+    row = DEVICES.get(kind)  # A newer agent may have another kind, whose series are unknown here.
+    return (
+        row is not None
+        and attempt == of_attempt
+        and "/rank" in name
+        and name.endswith(f"/{row.use_metric}")
+    )

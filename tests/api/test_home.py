@@ -89,6 +89,7 @@ def test_idle_ranks_are_those_of_a_plain_loop(api: Api, seed: int) -> None:
         assert found[claim.job_id] == expected
         assert not idle.idle_ranks(session, {claim.job_id: (2, "cpu")})
         assert not idle.idle_ranks(session, {claim.job_id: (1, "cuda")})
+        assert not idle.idle_ranks(session, {claim.job_id: (1, "of a newer agent")})
 
 
 def test_own_jobs_that_wait_are_a_list_of_their_own(api: Api) -> None:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.domain import limits
+from lockstep.domain.kinds.devices import DEVICES
 from lockstep.domain.training.definitions import (
     SeriesDefinition,
     definitions_in,
@@ -47,6 +48,7 @@ def test_each_series_of_the_engine_and_the_node_has_one_row() -> None:
         assert metric.metadata.unit or metric.metadata.kind == "number"
         assert metric.reduction
     names = [f"system/{owner}7/{what}" for owner, what in SYSTEM_SERIES]
+    assert {("rank", row.use_metric) for row in DEVICES.values()} <= SYSTEM_SERIES.keys()
     assert all(metadata_of(name).unit and metadata_of(name).axis == "time" for name in names)
 
 
