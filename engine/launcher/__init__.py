@@ -11,7 +11,7 @@ Modules and their threads:
   end: ranks die with the *thread* that started them (``PR_SET_PDEATHSIG``).
 * ``start.forking``: forks ranks, which wait. Main thread, before any other thread exists.
 * ``start.one_node``: releases the forked ranks, or starts ranks by exec. Main thread.
-* ``start.elastic``: starts the ranks of several nodes. Main thread.
+* ``start.elastic``: does the same for the ranks of several nodes. Main thread.
 * ``start.rendezvous``: finds the other nodes' launchers. Main thread, and a thread ``rendezvous``
   that waits in C++.
 * ``watch``: checks fence and stop, and kills. Thread ``watch``, 20 times a second.

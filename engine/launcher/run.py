@@ -106,7 +106,7 @@ def _launcher_for(
         ElasticLauncher,  # Imported here because it imports torch.
     )
 
-    return ElasticLauncher(bounds)
+    return ElasticLauncher(bounds, forked)
 
 
 class _Attempt:

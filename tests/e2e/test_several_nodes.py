@@ -98,6 +98,8 @@ def test_two_nodes_train_the_weights_of_one_despite_a_killed_rank(
     gang = [
         psutil.Process(pid) for pid in (*pids.values(), *lockstep.rank_pids(hit["id"]).values())
     ]
+    # Forked: a rank that imports torch by itself takes seconds of a core.
+    assert {each.name() for each in gang} == {f"lockstep-rank{rank}" for rank in range(4)}
     kill(psutil.Process(pids[3]))
     # Five seconds, and a heartbeat of five.
     until(lambda: not any(map(alive, gang)), 60, "gang down")

@@ -1,4 +1,7 @@
-"""Start of ranks over several nodes, by exec through ``torch.distributed.elastic``.
+"""Start of ranks over several nodes, through ``torch.distributed.elastic``.
+
+Forked ranks are released, as on one node, where torch would execute a program. Others are started
+by exec.
 
 The agent class is used directly. ``LaunchConfig`` would call ``torch.cuda.is_available()``, which
 initialises CUDA in the launcher, and bind ranks to NUMA nodes by guess.
@@ -9,8 +12,8 @@ of 34 restarts worked; 26 of 26 without sharing).
 
 Not here: the rendezvous of the nodes (``engine.launcher.start.rendezvous``) and its time limit
 (``Bounds.rendezvous_seconds``), the decision to end ranks (``engine.launcher.watch``), their
-command (``engine.launcher.start.stub``), an attempt on one node
-(``engine.launcher.start.one_node``).
+command (``engine.launcher.start.stub``), forks of ranks (``engine.launcher.start.forking``), an
+attempt on one node (``engine.launcher.start.one_node``).
 """
 
 from __future__ import annotations
@@ -19,16 +22,18 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from torch.distributed import DistNetworkError, DistStoreError
 from torch.distributed.elastic.agent.server.api import WorkerGroup, WorkerSpec
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
-from torch.distributed.elastic.multiprocessing import LogsDest, LogsSpecs
+from torch.distributed.elastic.multiprocessing import LogsDest, LogsSpecs, api
 from torch.distributed.elastic.multiprocessing.api import SubprocessContext
 
 from lockstep.engine.launcher.bounds import Bounds
+from lockstep.engine.launcher.start.forking import ForkedRank
 from lockstep.engine.launcher.start.gang import Gang, PeersUnreachableError, RankProcess
 from lockstep.engine.launcher.start.rendezvous import Rendezvous
 from lockstep.system.ports import quiet_port
@@ -43,10 +48,18 @@ _STOP_SECONDS_MAX = 24 * 3600
 
 
 class ElasticLauncher:
-    """Torch elastic with every service it offers beyond starting a gang switched off."""
+    """Torch elastic with every service it offers beyond starting a gang switched off.
 
-    def __init__(self, bounds: Bounds):
+    Parameters
+    ----------
+    bounds : Bounds
+    forked : sequence of ForkedRank
+        One per rank of this node, or none.
+    """
+
+    def __init__(self, bounds: Bounds, forked: Sequence[ForkedRank] = ()):
         self._bounds = bounds
+        self._forked = forked
 
     def run(self, gang: Gang, on_started: Callable[[Mapping[int, RankProcess]], None]) -> None:
         """See ``gang.Launcher.run``."""
@@ -63,7 +76,7 @@ class ElasticLauncher:
             monitor_interval=self._bounds.monitor_seconds,
         )
         try:
-            _Agent(gang, spec, self._bounds, on_started).run()
+            _Agent(gang, spec, self._bounds, on_started, self._forked).run()
         except (DistNetworkError, DistStoreError) as error:
             where = f"{gang.rendezvous_host}:{gang.rendezvous_port}"
             raise PeersUnreachableError(
@@ -80,8 +93,10 @@ class _Agent(LocalElasticAgent):
         spec: WorkerSpec,
         bounds: Bounds,
         on_started: Callable[[Mapping[int, RankProcess]], None],
+        forked: Sequence[ForkedRank],
     ):
         super().__init__(spec, logs_specs=_RankEnvironment(gang))
+        self._forked = forked
         self._bounds = bounds
         self._gang = gang
         self._on_started = on_started
@@ -94,9 +109,10 @@ class _Agent(LocalElasticAgent):
         group.master_port = int(group.store.get(_STORE_PORT_KEY))
         if self._gang.node_rank > 0:
             group.store.set(_STORE_READ_KEY.format(self._gang.node_rank), "")
-        ids: dict[int, Any] = super()._start_workers(worker_group)
+        with _in_place_of_exec(self._released if self._forked else None):
+            ids: dict[int, Any] = super()._start_workers(worker_group)
         context = self._pcontext
-        assert isinstance(context, SubprocessContext), "a string entrypoint is started by exec"
+        assert isinstance(context, SubprocessContext), "the entrypoint is a program"
         context.close = self._closing(context.close)  # type: ignore[method-assign] # no hook in torch
         self._on_started(
             {
@@ -105,6 +121,12 @@ class _Agent(LocalElasticAgent):
             }
         )
         return ids
+
+    def _released(self, *, env: Mapping[str, str], local_rank_id: int, **_others: Any) -> _Handler:
+        """Release a forked rank with the environment of the program that torch would execute."""
+        rank = self._forked[local_rank_id]
+        rank.begin({**os.environ, **env}, self._gang.launch_folder)
+        return _Handler(rank)
 
     def _exit_barrier(self) -> None:
         """Keep node rank 0's store until the other nodes have read the ranks' port from it.
@@ -140,6 +162,28 @@ class _Agent(LocalElasticAgent):
                 )
 
         return closing
+
+
+class _Handler:
+    """A forked rank, as torch's ``SubprocessHandler``."""
+
+    def __init__(self, proc: ForkedRank):
+        self.proc = proc
+
+    def close(self, death_sig: signal.Signals | None = None) -> None:
+        os.killpg(self.proc.pid, death_sig or signal.SIGTERM)
+
+
+@contextmanager
+def _in_place_of_exec(start: Callable[..., _Handler] | None) -> Iterator[None]:
+    """Start ranks with ``start``, if given. Torch has no hook for it."""
+    torchs: Any = api
+    before = torchs.get_subprocess_handler
+    torchs.get_subprocess_handler = start or before
+    try:
+        yield
+    finally:
+        torchs.get_subprocess_handler = before
 
 
 class _RankEnvironment(LogsSpecs):

@@ -11,7 +11,7 @@ started by exec, seconds later and otherwise the same. A user's script always is
 own modules and its own interpreter.
 
 Not here: the environment of a rank, and the time of its release
-(``engine.launcher.start.one_node``).
+(``engine.launcher.start.one_node``, ``engine.launcher.start.elastic``).
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ import logging
 import os
 import re
 import signal
+import subprocess
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -84,16 +86,31 @@ class ForkedRank:
                     self._code = os.waitstatus_to_exitcode(status)
             return self._code
 
+    def wait(self, timeout: float) -> int:
+        """Wait for the end; return the code of :meth:`poll`.
+
+        Raises
+        ------
+        subprocess.TimeoutExpired
+            If it still runs after ``timeout`` seconds.
+        """
+        deadline = time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if (left := deadline - time.monotonic()) <= 0:
+                raise subprocess.TimeoutExpired(f"rank {self.pid}", timeout)
+            processes.wait_for_an_end([self.pid], min(left, 1.0))
+        return code
+
 
 def nursery_for(assignment: AssignmentFile, folder: Path) -> list[ForkedRank]:
     """Import the ranks' modules and fork them; empty if they must be started by exec.
 
     Call it in the main thread, which must outlive them, before there is another one. Started by
-    exec: scripts; ranks of several nodes, which torch elastic starts; ranks whose job sets a
-    variable that a library reads when it is loaded; code with a module of a name that is imported
-    here already; all if an import left a thread or an open device.
+    exec: scripts; ranks whose job sets a variable that a library reads when it is loaded; code with
+    a module of a name that is imported here already; all if an import left a thread or an open
+    device.
     """
-    if assignment.spec.kind != "train" or assignment.node_count > 1:
+    if assignment.spec.kind != "train":
         return []
     reason = _set_early(assignment)
     if reason is None:

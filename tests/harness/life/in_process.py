@@ -1,17 +1,19 @@
 """The service without its processes: the real application, storage and scheduler.
 
 They run over real databases, on a simulated clock. ``look`` reads all data of the guarantees
-directly from the rows, without the code under test.
+directly from the rows, without the code under test. ``look_again`` reads only what a statement may
+have changed.
 
 Not here: the required state (``tests.harness.life.model``), and the actions (``tests.harness.life.actions``).
 """
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -68,6 +70,12 @@ CREATE SEQUENCE moved.microseconds MINVALUE 0 START 0;
 CREATE FUNCTION moved.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE
     AS 'SELECT to_timestamp(last_value / 1e6) FROM moved.microseconds';
 """
+_SHOWS_NOTHING: Final = re.compile(
+    r"\s*(SELECT|PRAGMA|BEGIN|SAVEPOINT|RELEASE|UPDATE nodes|UPDATE scheduler_lease)\b"
+)
+"""Statements that change nothing of a look, such as those of a heartbeat or of a cycle."""
+_WRITES: Final = re.compile(r"\s*(?:INSERT INTO|UPDATE|DELETE FROM) (\w+)")
+_SERIES: Final = frozenset(SeriesBase.metadata.tables)
 
 
 class DatabaseClock:
@@ -138,23 +146,41 @@ class Happened(NamedTuple):
 class Look:
     """Complete current state."""
 
-    jobs: dict[str, JobView]
+    jobs: dict[str, JobView] = field(default_factory=dict)
     """As in the api's list, by id."""
-    attempts: list[AttemptRow]
-    parts: dict[str, AssignmentRow]
+    attempts: list[AttemptRow] = field(default_factory=list)
+    parts: dict[str, AssignmentRow] = field(default_factory=dict)
     """Assignments by id."""
-    holders: dict[tuple[str, int], str | None]
+    holders: dict[tuple[str, int], str | None] = field(default_factory=dict)
     """Assignment by (node, device)."""
-    events: list[Happened]
+    events: list[Happened] = field(default_factory=list)
     """In their order."""
-    checkpoints: list[tuple[str, int, int]]
+    checkpoints: list[tuple[str, int, int]] = field(default_factory=list)
     """(job, attempt, step)."""
-    points: dict[tuple[str, int], list[tuple[int, float]]]
+    points: dict[tuple[str, int], list[tuple[int, float]]] = field(default_factory=dict)
     """(step, value) of the job's own metrics in the order of arrival, by (job, attempt)."""
-    scalars: dict[tuple[str, int], list[tuple[int, float]]]
+    scalars: dict[tuple[str, int], list[tuple[int, float]]] = field(default_factory=dict)
     """The same of its event files, whose series have the prefix ``tb/``."""
-    streams: dict[str, StreamRow]
+    streams: dict[str, StreamRow] = field(default_factory=dict)
     """By assignment."""
+
+
+class Writes:
+    """Halves of a look that statements of these engines may have changed since the last look."""
+
+    def __init__(self) -> None:
+        self.jobs = self.series = True
+
+    def rule(self, engine: Engine) -> None:
+        event.listen(engine, "before_cursor_execute", self._note)
+
+    def _note(self, _connection: Any, _cursor: Any, statement: str, *_more: Any) -> None:
+        if _SHOWS_NOTHING.match(statement):
+            return
+        found = _WRITES.match(statement)
+        table = found[1] if found else None  # unknown
+        self.jobs |= table not in _SERIES
+        self.series |= table is None or table in _SERIES
 
 
 class Service:
@@ -172,6 +198,9 @@ class Service:
         self.clock = DatabaseClock(urls[0])
         self.notifications = Notifications()
         self.database = opened(urls, self.clock, prepare)
+        self._writes, self._seen = Writes(), Look()
+        for engine in {self.database._jobs, self.database._series}:
+            self._writes.rule(engine)
         self._open()
         with self.database.jobs() as session:
             tokens.ensure(session, TOKEN, name="tests", actor="ada")
@@ -237,8 +266,22 @@ class Service:
         return run_cycle(self.database, self.notifications, self.timings, owner=owner, **options)
 
     def look(self) -> Look:
-        points: dict[tuple[str, int], list[tuple[int, float]]] = defaultdict(list)
-        scalars: dict[tuple[str, int], list[tuple[int, float]]] = defaultdict(list)
+        return self._look_at_series(self._look_at_jobs(Look()))
+
+    def look_again(self) -> Look:
+        """Return what ``look`` would: all its data but views of progress, for one thread.
+
+        What no statement has written since the last time is not read again.
+        """
+        written = self._writes
+        if written.jobs:
+            self._seen = self._look_at_jobs(self._seen)
+        if written.series:
+            self._seen = self._look_at_series(self._seen)
+        written.jobs = written.series = False
+        return self._seen
+
+    def _look_at_jobs(self, before: Look) -> Look:
         with self.database.read_jobs() as session:
             rows = list(session.scalars(select(JobRow)))
             attempts = list(
@@ -257,6 +300,19 @@ class Service:
             checkpoints = sorted(
                 (job, attempt, step) for job, attempt, step in session.execute(saved)
             )
+        return replace(
+            before,
+            jobs={view.id: view for view in job_views(self.database, rows, among=EVERY)},
+            attempts=attempts,
+            parts=parts,
+            holders=holders,
+            events=events,
+            checkpoints=checkpoints,
+        )
+
+    def _look_at_series(self, before: Look) -> Look:
+        points: dict[tuple[str, int], list[tuple[int, float]]] = defaultdict(list)
+        scalars: dict[tuple[str, int], list[tuple[int, float]]] = defaultdict(list)
         with self.database.read_series() as session:
             streams = {row.assignment_id: row for row in session.scalars(select(StreamRow))}
             chunks = (
@@ -272,17 +328,7 @@ class Service:
                 source[chunk.job_id, chunk.attempt] += zip(
                     unpacked.steps, unpacked.values, strict=True
                 )
-        return Look(
-            {view.id: view for view in job_views(self.database, rows, among=EVERY)},
-            attempts,
-            parts,
-            holders,
-            events,
-            checkpoints,
-            dict(points),
-            dict(scalars),
-            streams,
-        )
+        return replace(before, points=dict(points), scalars=dict(scalars), streams=streams)
 
 
 def opened(urls: Urls, clock: DatabaseClock, prepare: Callable[[Engine], None]) -> Database:

@@ -308,7 +308,7 @@ class Life(Actions):
 
     @invariant()
     def agree(self) -> None:
-        self.model.check(self.service.look(), self.now)
+        self.model.check(self.service.look_again(), self.now)
         # No two moments are the same, so no lease ends exactly at the moment of a cycle.
         self.service.clock.advance(0.01)
 
