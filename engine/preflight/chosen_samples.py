@@ -15,7 +15,6 @@ Not here: the gradients and losses of the pieces (``engine.preflight.comparison`
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from lockstep.engine.data import order
 from lockstep.engine.data.fetching import seeded_sample
 from lockstep.engine.data.loader import weights_of
 from lockstep.engine.model.objective import WHOLE
+from lockstep.engine.task.copies import independent
 from lockstep.engine.task.interface import Batch, Task
 
 SCANNED_MAX: Final = 64
@@ -93,7 +93,7 @@ def scan(
 def numbers_of(task: Task, sample: Any) -> dict[str, float]:
     """Return numbers of a sample on which an influence may depend, by their origin."""
     # A copy, because some collate functions change their arguments.
-    batch = task.collate([copy.deepcopy(sample)])
+    batch = task.collate([independent(sample)])
     weight = task.weight(batch)
     weights = weights_of(weight, tuple(weight) if isinstance(weight, Mapping) else (WHOLE,))
     numbers = {f"{_WEIGHT}{place}": each for place, each in enumerate(weights)}
