@@ -16,7 +16,6 @@ Not here: the dependence on micro-batches, which a task must declare
 
 from __future__ import annotations
 
-import copy
 from typing import Any, Final
 
 import torch
@@ -28,6 +27,7 @@ from lockstep.domain.training.plan import BatchPlan
 from lockstep.engine.runtime.device import traits_of
 from lockstep.engine.runtime.errors import BadSpecError
 from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.task.copies import independent
 from lockstep.engine.task.interface import Batch, Task
 
 NO_VARIANCE: Final = "more than 1 value per channel"
@@ -45,7 +45,7 @@ def masked_samples(model: nn.Module) -> int:
 def masked_batch(task: Task, model: nn.Module, sample: Any) -> Batch:
     """The batch of a masked pass."""
     # Copies, because some collate functions change their arguments.
-    return task.collate([copy.deepcopy(sample) for _ in range(masked_samples(model))])
+    return task.collate([independent(sample) for _ in range(masked_samples(model))])
 
 
 def refuses_one_sample(error: BaseException) -> bool:

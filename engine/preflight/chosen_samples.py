@@ -15,7 +15,6 @@ Not here: the gradients and losses of the pieces (``engine.preflight.comparison`
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from lockstep.engine.data import order
 from lockstep.engine.data.fetching import seeded_sample
 from lockstep.engine.data.loader import weights_of
 from lockstep.engine.model.objective import WHOLE
+from lockstep.engine.task.copies import independent
 from lockstep.engine.task.interface import Batch, Task
 
 SCANNED_MAX: Final = 64
@@ -80,20 +80,37 @@ def scan(
     task: Task, dataset: Dataset[Any], *, size: int, seed: int, most: int = SCANNED_MAX
 ) -> list[Scanned]:
     """Fetch the first samples of the run, ``most`` at most, those with weight first."""
-    found: list[Scanned] = []
+    found = list(_scanned(task, dataset, size=size, seed=seed, most=most))
+    return sorted(found, key=lambda each: not each.has_weight)
+
+
+def first_with_weight(task: Task, dataset: Dataset[Any], *, size: int, seed: int) -> Scanned:
+    """Return the first sample of ``scan``, without the samples behind it."""
+    without = None
+    for each in _scanned(task, dataset, size=size, seed=seed, most=SCANNED_MAX):
+        if each.has_weight:
+            return each
+        without = without or each
+    assert without is not None, "a dataset has a sample"
+    return without
+
+
+def _scanned(
+    task: Task, dataset: Dataset[Any], *, size: int, seed: int, most: int
+) -> Iterator[Scanned]:
+    """Yield the first samples of the run as they are fetched."""
     until = time.monotonic() + SCAN_SECONDS_MAX
-    for _, index in order.samples(0, min(size, most), size=size, seed=seed):
-        if len(found) >= SCANNED_MIN and time.monotonic() > until:
+    for count, (_, index) in enumerate(order.samples(0, min(size, most), size=size, seed=seed)):
+        if count >= SCANNED_MIN and time.monotonic() > until:
             break
         sample = seeded_sample(dataset, index, seed=seed)
-        found.append(Scanned(index, sample, numbers_of(task, sample)))
-    return sorted(found, key=lambda each: not each.has_weight)
+        yield Scanned(index, sample, numbers_of(task, sample))
 
 
 def numbers_of(task: Task, sample: Any) -> dict[str, float]:
     """Return numbers of a sample on which an influence may depend, by their origin."""
     # A copy, because some collate functions change their arguments.
-    batch = task.collate([copy.deepcopy(sample)])
+    batch = task.collate([independent(sample)])
     weight = task.weight(batch)
     weights = weights_of(weight, tuple(weight) if isinstance(weight, Mapping) else (WHOLE,))
     numbers = {f"{_WEIGHT}{place}": each for place, each in enumerate(weights)}

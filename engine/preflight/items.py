@@ -10,7 +10,6 @@ Not here: fetches side by side in workers (``engine.preflight.worker_items``).
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from lockstep.engine.runtime import randomness
 from lockstep.engine.runtime.errors import listed
 from lockstep.engine.state.datasets import generators_of
 from lockstep.engine.state.values import equal
+from lockstep.engine.task.copies import independent
 from lockstep.engine.task.interface import Batch
 
 ITEMS: Final = 8
@@ -90,7 +90,7 @@ def fetched_again(
                 if randomness.host_state() != before:
                     found.drew.add(index)
             # A copy, because a later fetch may change the item in place.
-            found.batches[index] = collate([copy.deepcopy(sample)])
+            found.batches[index] = collate([independent(sample)])
         return found
 
     first = fetch(indices)
@@ -125,7 +125,7 @@ def _differ_together(dataset: Any, known: _Fetched, collate: Callable[[list[Any]
         return False
     together = several(list(known.batches))
     return any(
-        not equal(collate([copy.deepcopy(sample)]), batch)
+        not equal(collate([independent(sample)]), batch)
         for sample, batch in zip(together, known.batches.values(), strict=True)
     )
 

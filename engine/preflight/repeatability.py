@@ -20,7 +20,6 @@ dataset (``engine.preflight.items``), the generators of torch, numpy and Python
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -39,6 +38,7 @@ from lockstep.engine.state.inventory import Inventory
 from lockstep.engine.state.places import get_child
 from lockstep.engine.state.values import equal
 from lockstep.engine.state.walk import Entry
+from lockstep.engine.task.copies import independent
 from lockstep.engine.task.interface import Batch
 
 PARAMETERS_MAX: Final = 300_000_000
@@ -174,7 +174,7 @@ class _Calls:
 
     def _refuses_one(self, sample: Any) -> bool:
         try:
-            self._terms(self._task.collate([copy.deepcopy(sample)]))
+            self._terms(self._task.collate([independent(sample)]))
         except ValueError as error:
             return refuses_one_sample(error)
         return False
@@ -184,7 +184,7 @@ class _Calls:
         randomness.seed_device(self._seed, self._device)
         with self._precision.autocast():
             terms = as_terms(
-                self._task.loss(self._model, to_device(copy.deepcopy(batch), self._device))
+                self._task.loss(self._model, to_device(independent(batch), self._device))
             )
         return {name: term.detach() for name, term in terms.items()}
 

@@ -33,6 +33,7 @@ from lockstep.engine.state.inventory import Inventory
 from lockstep.engine.state.snapshot import Snapshot
 from lockstep.engine.state.walk import GENERATOR
 from lockstep.engine.step.gradient_guard import GradientGuard
+from lockstep.engine.task.copies import independent
 from lockstep.engine.task.dropout import Dropout, Masks
 from lockstep.engine.task.interface import Batch, Task
 
@@ -64,7 +65,7 @@ def divided(task: Task, samples: list[Any], sizes: Sequence[int]) -> list[Piece]
     starts = [0, *accumulate(sizes)]
     return [
         # A copy, because some collate functions change their arguments.
-        Piece(task.collate(copy.deepcopy(samples[start : start + size])), size, start)
+        Piece(task.collate(independent(samples[start : start + size])), size, start)
         for start, size in zip(starts, sizes, strict=False)
     ]
 
@@ -325,7 +326,7 @@ class TrialTask:
 
     def _batch(self, piece: Piece) -> Batch:
         # A copy, because a loss may change its batch.
-        batch = to_device(copy.deepcopy(piece.batch), self.device)
+        batch = to_device(independent(piece.batch), self.device)
         return batch if self._in_place else _mapped(batch, self.dtype)
 
     def held(self) -> Snapshot:

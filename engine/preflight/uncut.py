@@ -84,7 +84,7 @@ def one_sample(
 
     Without weight there is no gradient to compare. All ranks must call this: rank 0 chooses.
     """
-    first = chosen_samples.scan(task, dataset, size=size, seed=seed)[0]  # With weight, if any is.
+    first = chosen_samples.first_with_weight(task, dataset, size=size, seed=seed)
     index, weighs = ranks.from_first([first.index, first.has_weight])
     sample = seeded_sample(dataset, index, seed=seed)
     trial = TrialTask(task, model, torch.float64, seed=seed)

@@ -87,18 +87,16 @@ class UserCode:
         self._folder = None if folder is None else folder.resolve()
         self._named = {base.__module__ for each in objects for base in type(each).__mro__}
         self._known: dict[str, bool] = {}
+        self._owned: list[str] = []
 
     def modules(self) -> Iterator[types.ModuleType]:
         """Yield the user's modules that are imported now."""
         # Every walk asks, and a process has some thousand modules, of which few are new.
         if new := sys.modules.keys() - self._known.keys():
             possible = new if self._folder is not None else new & self._named
-            self._known |= {
-                name: name in possible and self._is_of_user(name)
-                for name in list(sys.modules)
-                if name in new
-            }
-        for name in [name for name, owned in self._known.items() if owned]:
+            for name in [name for name in sys.modules if name in new]:
+                self._learn(name, name in possible and self._is_of_user(name))
+        for name in list(self._owned):
             module = sys.modules.get(name)
             if isinstance(module, types.ModuleType):
                 yield module
@@ -110,8 +108,13 @@ class UserCode:
         if module_name not in self._known:
             if module_name not in sys.modules:
                 return False
-            self._known[module_name] = self._is_of_user(module_name)
+            self._learn(module_name, self._is_of_user(module_name))
         return self._known[module_name]
+
+    def _learn(self, name: str, owned: bool) -> None:
+        self._known[name] = owned
+        if owned:
+            self._owned.append(name)
 
     def bring(self, names: Iterable[str]) -> dict[str, str]:
         """Import what a former start of the run had imported; return what fails, with reasons."""
@@ -157,8 +160,9 @@ def without_timer(value: Any) -> Any:
 def is_inherited(owner: Any, name: str, value: Any) -> bool:
     """Return whether torch has put the method of a base, which it wraps, into a user's class."""
     plain = without_timer(value)
-    bases = owner.__mro__[1:] if isinstance(owner, type) else ()
-    return plain is not value and any(plain is without_timer(vars(b).get(name)) for b in bases)
+    if plain is value or not isinstance(owner, type):
+        return False
+    return any(plain is without_timer(vars(base).get(name)) for base in owner.__mro__[1:])
 
 
 def has_own_protocol(value: object) -> bool:

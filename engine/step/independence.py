@@ -75,19 +75,20 @@ class _UpdateFailedError(EngineError):
 
 
 def _check(name: str, build: Build, like: Tensor, shapes: list[Shape], needs: str) -> None:
+    values = _Values(like)
     with unchanged_generators(like.device):
-        whole = _updated(name, build, like, [shapes], resumes=False)
-        if not _same(whole, _updated(name, build, like, [shapes], resumes=True)):
+        whole = _updated(name, build, values, [shapes], resumes=False)
+        if not _same(whole, _updated(name, build, values, [shapes], resumes=True)):
             raise BadSpecError(
                 f"{name} gives other numbers after a restart, because its state_dict() lacks some "
                 "of its state: keep it in self.state, or choose another optimizer",
             )
         if not needs:
             return
-        alone = _updated(name, build, like, [[shape] for shape in shapes], resumes=False)
+        alone = _updated(name, build, values, [[shape] for shape in shapes], resumes=False)
         if not _same(whole, alone):
             raise _refused(name, "a parameter depends on the other parameters", "ddp")
-        if needs == "elements" and not _same(whole, _rows_alone(name, build, like, shapes)):
+        if needs == "elements" and not _same(whole, _rows_alone(name, build, values, shapes)):
             raise _refused(name, "a row of a parameter depends on the other rows", "ddp or zero1")
 
 
@@ -108,33 +109,42 @@ def _shapes(dimensions: set[int]) -> list[Shape]:
     return found
 
 
-def _values(index: int, shape: Shape, update: int, like: Tensor) -> Tensor:
-    """Return a starting value (``update`` -1) or a gradient, equal for each way of division."""
-    generator = torch.Generator().manual_seed(1000 * index + update + 1)
-    value = torch.randn(shape, dtype=torch.float64, generator=generator)
-    return value.to(like.device, like.dtype)
+class _Values:
+    """Starting values and gradients, equal for each way of division and drawn once."""
+
+    def __init__(self, like: Tensor):
+        self.like = like
+        self._drawn: dict[tuple[int, int], Tensor] = {}
+
+    def of(self, index: int, shape: Shape, update: int) -> Tensor:
+        """Return a starting value (``update`` -1) or a gradient. It must not be changed."""
+        if (index, update) not in self._drawn:
+            generator = torch.Generator().manual_seed(1000 * index + update + 1)
+            value = torch.randn(shape, dtype=torch.float64, generator=generator)
+            self._drawn[index, update] = value.to(self.like.device, self.like.dtype)
+        return self._drawn[index, update]
 
 
 def _updated(
-    name: str, build: Build, like: Tensor, parts: list[list[Shape]], *, resumes: bool
+    name: str, build: Build, values: _Values, parts: list[list[Shape]], *, resumes: bool
 ) -> list[Tensor]:
     """Return all parameters after the updates; each part has an optimizer of its own."""
     found: list[Tensor] = []
     for part in parts:
         indices = range(len(found), len(found) + len(part))
         slices = [(index, shape, slice(None)) for index, shape in zip(indices, part, strict=True)]
-        found += _trained(name, build, like, slices, resumes=resumes)
+        found += _trained(name, build, values, slices, resumes=resumes)
     return found
 
 
-def _rows_alone(name: str, build: Build, like: Tensor, shapes: list[Shape]) -> list[Tensor]:
+def _rows_alone(name: str, build: Build, values: _Values, shapes: list[Shape]) -> list[Tensor]:
     """Return all parameters, of which two optimizers update the upper and the lower rows."""
     middles = [shape[0] // 2 if shape else None for shape in shapes]
     upper, lower = (
         _trained(
             name,
             build,
-            like,
+            values,
             [(i, shape, halves[i]) for i, shape in enumerate(shapes)],
             resumes=False,
         )
@@ -152,14 +162,14 @@ def _rows_alone(name: str, build: Build, like: Tensor, shapes: list[Shape]) -> l
 def _trained(
     name: str,
     build: Build,
-    like: Tensor,
+    values: _Values,
     slices: list[tuple[int, Shape, slice]],
     *,
     resumes: bool,
 ) -> list[Tensor]:
     def cut(update: int) -> list[Tensor]:
-        values = [(_values(index, shape, update, like), rows) for index, shape, rows in slices]
-        return [value[rows].clone() if value.ndim else value for value, rows in values]
+        drawn = [(values.of(index, shape, update), rows) for index, shape, rows in slices]
+        return [(value[rows] if value.ndim else value).clone() for value, rows in drawn]
 
     parameters = [nn.Parameter(value) for value in cut(-1)]
     optimizer = build([{"params": parameters}])
@@ -173,7 +183,7 @@ def _trained(
         for group in optimizer.param_groups:
             group["lr"] = 1.0
         seed_host(update)  # As the run does.
-        seed_device(update, like.device)
+        seed_device(update, values.like.device)
         try:
             optimizer.step()
         except Exception as error:

@@ -21,11 +21,16 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from lockstep.domain.spec.batch import accumulation_steps, ceil_div
 from lockstep.domain.spec.train import Train
 from lockstep.domain.training.plan import BatchPlan
+from lockstep.engine.loop import checking
 from lockstep.engine.loop.trainer import Trainer
+from lockstep.engine.model.precision import Precision
 from lockstep.engine.preflight import additivity_check
 from lockstep.engine.preflight.additivity_check import Checked
+from lockstep.engine.preflight.items import fetched_again
+from lockstep.engine.preflight.repeatability import RepeatabilityResult, check_loss
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.star import Star
+from lockstep.engine.state.inventory import Inventory
 from tests.engine.toy import Toy, toy_task
 
 ADAMW: dict[str, Any] = {
@@ -70,27 +75,63 @@ def checks_in_every_step() -> Iterator[None]:
         yield
 
 
-_checked: dict[Hashable, Checked] = {}
-"""Results of the additivity check in this rank."""
+_checked: dict[Hashable, Any] = {}
+"""Results of the checks before step 1 in this rank."""
 
 
 @contextlib.contextmanager
-def checking_once(task: Hashable) -> Iterator[None]:
-    """Check the loss of a task once per number of ranks.
+def checking_once(task: Hashable, *, keeps: bool = True) -> Iterator[None]:
+    """Check the items and the loss of a task once in each rank.
 
-    The check sees neither strategy nor optimizer, and leaves model and generators as they were. Of
-    the batch it takes only the number of samples to compare. It takes half the time of a short run.
-    All ranks of a group have run the same cases, so they skip the same checks.
+    These checks see neither strategy nor optimizer, and leave model and generators as they were.
+    They take most of the time of a short run. A rank compares no sums with others here, so the
+    ranks of a run may have checked different tasks before; ``tests.engine.preflight`` compares
+    them.
+
+    Parameters
+    ----------
+    task : hashable
+        Stands for the task and its dataset, and for a resume.
+    keeps : bool
+        False to use what is known and to keep no result, as a broken rule may break a check.
     """
-    check = additivity_check.check
+    add = additivity_check.check
 
-    def once(*arguments: Any, train: Train, ranks: Ranks, **more: Any) -> Checked:
-        key = (task, train.seed, train.precision, train.batch.size > 1, ranks.world_size)
-        if key not in _checked:
-            _checked[key] = check(*arguments, train=train, ranks=ranks, **more)
-        return _checked[key]
+    def once(key: Hashable, check: Callable[[], Any]) -> Any:
+        if (found := _checked.get(key)) is None:
+            found = check()
+            if keeps:
+                _checked[key] = found
+        return found
 
-    with mock.patch.object(additivity_check, "check", once):
+    def additive(*arguments: Any, train: Train, ranks: Ranks, **more: Any) -> Checked:
+        key = ("sum", task, train.seed, train.precision, train.batch.size > 1)
+        found: Checked = once(key, lambda: add(*arguments, train=train, **more))
+        return found
+
+    def items(
+        dataset: Any, size: int, collate: Any, *, seed: int
+    ) -> tuple[dict[int, Any], list[str]]:
+        key = ("items", task, size, seed)
+        fetched, warnings = once(key, lambda: fetched_again(dataset, size, collate, seed=seed))
+        return dict(fetched), list(warnings)
+
+    def repeatable(
+        inventory: Inventory, sample: Any, precision: Precision, *, seed: int, device: torch.device
+    ) -> RepeatabilityResult:
+        key = ("loss", task, precision.name, seed, device)
+        found: RepeatabilityResult = once(
+            key, lambda: check_loss(inventory, sample, precision, seed=seed, device=device)
+        )
+        assert not found.unseen, "it must be noted in each run"
+        assert not found.of_dataset
+        return found
+
+    with (
+        mock.patch.object(additivity_check, "check", additive),
+        mock.patch.object(checking, "fetched_again", items),
+        mock.patch.object(checking, "check_loss", repeatable),
+    ):
         yield
 
 
@@ -135,11 +176,13 @@ def train(
     profiler = (
         torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) if count else None
     )
-    # A broken rule may break the check; counts of items and collectives include those of it.
-    once = not (mutate or count or toy.stop_after or toy.log_items)
+    # Counts of items include those of the checks.
+    once = not (toy.stop_after or toy.log_items)
+    kind = replace(toy, items=0), (folder / "resume").exists()
+    known = checking_once(kind, keeps=mutate is None)
     try:
         with (
-            checking_once(replace(toy, items=0)) if once else contextlib.nullcontext(),
+            known if once else contextlib.nullcontext(),
             mutate() if mutate else contextlib.nullcontext(),
         ):
             if profiler is not None:

@@ -35,6 +35,7 @@ from lockstep.engine.step.staged import StagedGradientStep
 from lockstep.engine.strategies.ddp import DDP
 from lockstep.engine.task.dropout import Dropout
 from lockstep.engine.task.interface import Task
+from tests.engine.cases import checking_once
 from tests.engine.parallel.small_lm import ITEMS, PLAN, VOCABULARY, deep, initial, item, loss_of
 from tests.engine.shortage import Fails
 
@@ -226,6 +227,11 @@ class Drawing(SmallTask):
         return initial(nn.Dropout)
 
 
+def model_of(task: Task) -> dict[str, Any]:
+    """Return the attributes of a task that choose its model."""
+    return {k: each for k, each in vars(task).items() if k in ("blocks", "tied", "odd", "family")}
+
+
 def train(
     ranks: Ranks,
     settings: dict[str, Any],
@@ -249,7 +255,9 @@ def train(
     task = task or SmallTask()
     # The check of the loss sees the whole model alone.
     additive = mock.patch.object(additivity_check, "check", return_value=Checked())
-    with additive, mutate() if mutate else contextlib.nullcontext():
+    kind = type(task), str(model_of(task)), (folder / "resume").exists()
+    known = checking_once(kind, keeps=mutate is None)
+    with known, additive, mutate() if mutate else contextlib.nullcontext():
         trainer = Trainer(spec, plan, task, ranks, folder)
         loop, begun = trainer._train, []
 
