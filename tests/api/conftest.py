@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
-from fastapi.testclient import TestClient
+from fastapi import FastAPI
 from sqlalchemy import func, select
 
 from lockstep.api.app import create_app
+from lockstep.api.http import openapi
 from lockstep.api.parts import AppState
 from lockstep.api.settings import ApiSettings
 from lockstep.broker.messages import Message
@@ -24,6 +26,7 @@ from lockstep.storage.db.listing_tables import JobLabelRow
 from lockstep.storage.db.tables import EventRow, IdempotencyKeyRow, JobRow
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.people import tokens
+from tests.harness.clients import Client
 from tests.harness.databases import Urls
 
 TOKEN = "lockstep_a-token-for-tests-only"
@@ -54,7 +57,7 @@ class Notifications:
 class Api:
     """The application and its parts."""
 
-    http: TestClient
+    http: Client
     database: Database
     urls: Urls
     blobs: BlobStore
@@ -98,14 +101,23 @@ class Api:
 
 
 def settings_for(urls: Urls, store: Path, **changed: Any) -> ApiSettings:
-    chosen = {
+    return _settings(**changed).model_copy(update=_places(urls, store))
+
+
+def _places(urls: Urls, store: Path) -> dict[str, str]:
+    return {
         "database_url": urls[0],
         "series_url": urls[1],
         "broker_url": f"redis+socket://{store}/no-broker.sock",
         "store": str(store),
-        **changed,
     }
-    return ApiSettings(**chosen)
+
+
+@cache
+def _settings(**changed: Any) -> ApiSettings:
+    """Read settings once: each time would take as long as a request."""
+    nowhere = _places(("sqlite:////nowhere/jobs.db", "sqlite:////nowhere/series.db"), Path("/none"))
+    return ApiSettings(**{**nowhere, **changed})
 
 
 @pytest.fixture(scope="package", autouse=True)
@@ -117,6 +129,24 @@ def databases_are_checked_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lockstep.api.http.places.CHECKED_SECONDS", 3600.0)
         patch.setattr("lockstep.storage.db.database.WHOLE_SECONDS", 3600.0)
+        yield
+
+
+@pytest.fixture(scope="package", autouse=True)
+def the_api_is_described_once() -> Iterator[None]:
+    """Build the OpenAPI document for the first application: it takes a second, others have it too.
+
+    Each has the same routes.
+    """
+    describe, known = openapi.describe, list[dict[str, Any]]()
+
+    def described(app: FastAPI) -> dict[str, Any]:
+        if not known:
+            known.append(describe(app))
+        return known[0]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(openapi, "describe", described)
         yield
 
 
@@ -146,7 +176,7 @@ def _serving(database: Database, urls: Urls, store: Path) -> Iterator[Api]:
         tokens.ensure(session, TOKEN, name="tests", actor="ada")
     blobs, notifications = BlobStore(str(store)), Notifications()
     app = create_app(settings_for(urls, store), database, blobs, notifications)
-    with TestClient(app, headers={"Authorization": f"Bearer {TOKEN}"}) as http:
+    with Client(app, headers={"Authorization": f"Bearer {TOKEN}"}) as http:
         yield Api(http, database, urls, blobs, notifications, store)
     app.state.parts.following.join()
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from fastapi.routing import APIRoute
-from fastapi.testclient import TestClient
 from sqlalchemy import update
 
 from lockstep.api.app import create_app
@@ -21,6 +20,7 @@ from lockstep.storage.db.database import Database
 from lockstep.storage.db.people_tables import TokenRow
 from lockstep.storage.people import tokens
 from tests.api.conftest import TOKEN, Api, settings_for
+from tests.harness.clients import Client
 
 OPEN = {("POST", f"/v1/{name}") for name in ("session", "session/code", "invitation")}
 """Operations under /v1 that need no token."""
@@ -43,7 +43,7 @@ def test_without_authentication_every_local_user_has_access(api: Api) -> None:
     app = create_app(
         settings_for(api.urls, api.store, auth="off"), api.database, api.blobs, api.notifications
     )
-    with TestClient(app, base_url="http://localhost") as http:
+    with Client(app, base_url="http://localhost") as http:
         assert http.get("/v1/jobs").status_code == 200
 
 

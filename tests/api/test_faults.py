@@ -8,7 +8,6 @@ from contextlib import contextmanager
 
 import pytest
 import structlog
-from fastapi.testclient import TestClient
 
 from lockstep.api.app import create_app
 from lockstep.domain.errors import ErrorCode, LockstepError
@@ -18,6 +17,7 @@ from lockstep.storage.objects.blobs import BlobStore
 from tests.api.conftest import SCRIPT, TOKEN, Api, Notifications, problem, settings_for
 from tests.api.test_auth import OPEN
 from tests.harness.builders import code, digest
+from tests.harness.clients import Client
 from tests.harness.databases import Urls, full
 from tests.harness.drills import Drill
 from tests.harness.processes import until
@@ -33,12 +33,12 @@ NOBODY: dict[str, Urls] = {
 
 
 @contextmanager
-def serving_without_a_database(kind: str, store: object) -> Iterator[TestClient]:
+def serving_without_a_database(kind: str, store: object) -> Iterator[Client]:
     database = Database(*NOBODY[kind])
     settings = settings_for(NOBODY[kind], store)  # type: ignore[arg-type]  # a Path
     app = create_app(settings, database, BlobStore(str(store)), Notifications())
     try:
-        with TestClient(app, headers={"Authorization": f"Bearer {TOKEN}"}) as http:
+        with Client(app, headers={"Authorization": f"Bearer {TOKEN}"}) as http:
             yield http
     finally:
         database.close()
@@ -176,7 +176,7 @@ def test_a_database_of_another_version_is_not_ready(tmp_path: object) -> None:
         settings_for(urls, tmp_path), database, BlobStore(str(tmp_path)), Notifications()
     )  # type: ignore[arg-type]
     try:
-        with TestClient(app) as http:
+        with Client(app) as http:
             ready = http.get("/readyz")
     finally:
         database.close()

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from fastapi.testclient import TestClient
 
 from lockstep.api.app import routed
 from lockstep.api.dashboard.files import DIGEST, Dashboard
+from tests.harness.clients import Client
 
 HTML = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
 INDEX = b"<!doctype html><script type=module src=/assets/index-1.js></script>"
@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def http(folder: Path) -> Iterator[TestClient]:
+def http(folder: Path) -> Iterator[Client]:
     """Return the routes without storage, which the pages do not need."""
     lay(folder)
     (folder.parent / "secret.txt").write_text("for nobody")
@@ -45,10 +45,10 @@ def http(folder: Path) -> Iterator[TestClient]:
         yield client
 
 
-def serving(folder: Path) -> TestClient:
+def serving(folder: Path) -> Client:
     app = routed()
     app.state.dashboard = Dashboard(folder)
-    return TestClient(app)
+    return Client(app)
 
 
 def is_the_page(response: httpx2.Response) -> bool:
@@ -68,7 +68,7 @@ def is_the_page(response: httpx2.Response) -> bool:
         "/jobs/a.b",
     ],
 )
-def test_a_browser_gets_the_page_at_every_other_address(http: TestClient, address: str) -> None:
+def test_a_browser_gets_the_page_at_every_other_address(http: Client, address: str) -> None:
     response = http.get(address, headers=HTML)
     assert is_the_page(response)
     assert response.headers["content-type"] == "text/html; charset=utf-8"
@@ -79,20 +79,20 @@ def test_a_browser_gets_the_page_at_every_other_address(http: TestClient, addres
     "address", ["/v1", "/v1/", "/v1/nowhere", "/v1/jobs/a/b/c", "/assets/none.js", "/metrics/x"]
 )
 def test_an_unknown_api_or_asset_address_is_a_problem_for_browsers_too(
-    http: TestClient, address: str
+    http: Client, address: str
 ) -> None:
     response = http.get(address, headers=HTML)
     assert response.status_code == 404
     assert response.json()["code"] == "not_found"
 
 
-def test_the_apis_own_pages_are_not_replaced(http: TestClient) -> None:
+def test_the_apis_own_pages_are_not_replaced(http: Client) -> None:
     assert http.get("/openapi.json", headers=HTML).json()["info"]["title"] == "Lockstep"
     assert "swagger" in http.get("/docs", headers=HTML).text
 
 
 @pytest.mark.parametrize("accept", ["*/*", "application/json", "image/avif,image/*", ""])
-def test_a_client_that_does_not_accept_html_gets_404(http: TestClient, accept: str) -> None:
+def test_a_client_that_does_not_accept_html_gets_404(http: Client, accept: str) -> None:
     response = http.get("/favicon.ico", headers={"Accept": accept})
     assert response.status_code == 404
     assert response.json()["detail"] == "no route for GET /favicon.ico"
@@ -101,18 +101,18 @@ def test_a_client_that_does_not_accept_html_gets_404(http: TestClient, accept: s
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
-def test_pages_are_only_read(http: TestClient, method: str) -> None:
+def test_pages_are_only_read(http: Client, method: str) -> None:
     assert http.request(method, "/jobs", headers=HTML).status_code == 404
     refused = http.request(method, "/", headers=HTML)
     assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD")
 
 
-def test_an_unsupported_method_of_the_api_is_still_refused(http: TestClient) -> None:
+def test_an_unsupported_method_of_the_api_is_still_refused(http: Client) -> None:
     refused = http.delete("/v1/jobs", headers=HTML)
     assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD, POST")
 
 
-def test_the_page_is_revalidated_and_not_sent_again(http: TestClient, folder: Path) -> None:
+def test_the_page_is_revalidated_and_not_sent_again(http: Client, folder: Path) -> None:
     tag = http.get("/jobs", headers=HTML).headers["etag"]
     again = http.get("/nodes", headers={**HTML, "If-None-Match": tag})
     assert (again.status_code, again.content) == (304, b"")
@@ -120,7 +120,7 @@ def test_the_page_is_revalidated_and_not_sent_again(http: TestClient, folder: Pa
     assert http.get("/nodes", headers={**HTML, "If-None-Match": tag}).content == b"new"
 
 
-def test_a_file_named_by_its_content_is_kept_for_good(http: TestClient) -> None:
+def test_a_file_named_by_its_content_is_kept_for_good(http: Client) -> None:
     response = http.get("/assets/index-1.js")
     assert response.headers["cache-control"] == "public, max-age=31536000, immutable"
     assert response.headers["content-type"] == "text/javascript; charset=utf-8"
@@ -143,7 +143,7 @@ def test_a_file_named_by_its_content_is_kept_for_good(http: TestClient) -> None:
     ],
 )
 def test_a_file_is_sent_compressed_to_clients_that_accept_it(
-    http: TestClient, accepted: str, compressed: bool
+    http: Client, accepted: str, compressed: bool
 ) -> None:
     with http.stream(
         "GET", "/assets/index-1.js", headers={"Accept-Encoding": accepted}
@@ -173,7 +173,7 @@ def test_a_file_is_sent_compressed_to_clients_that_accept_it(
         "/assets",
     ],
 )
-def test_no_address_reaches_another_file(http: TestClient, address: str) -> None:
+def test_no_address_reaches_another_file(http: Client, address: str) -> None:
     url = httpx2.URL("http://testserver").copy_with(raw_path=address.encode())
     for headers in ({}, HTML):
         response = http.get(url, headers=headers)
@@ -181,7 +181,7 @@ def test_no_address_reaches_another_file(http: TestClient, address: str) -> None
         assert "for nobody" not in response.text
 
 
-def test_the_page_may_load_only_files_of_this_origin(http: TestClient) -> None:
+def test_the_page_may_load_only_files_of_this_origin(http: Client) -> None:
     for address in ("/", "/mark.svg"):
         headers = http.get(address).headers
         policy = dict(part.split(" ", 1) for part in headers["content-security-policy"].split("; "))
@@ -203,7 +203,7 @@ def test_the_page_may_load_only_files_of_this_origin(http: TestClient) -> None:
     assert "content-security-policy" not in headers  # 0.4 KB in each of a page's fifteen files.
 
 
-def test_files_are_served_while_they_are_replaced(http: TestClient, folder: Path) -> None:
+def test_files_are_served_while_they_are_replaced(http: Client, folder: Path) -> None:
     assert is_the_page(http.get("/"))
     folder.rename(folder.with_name("former"))
     assert is_the_page(http.get("/jobs", headers=HTML))
@@ -239,7 +239,7 @@ def test_that_page_loads_nothing_from_elsewhere_and_names_the_commands(folder: P
         assert refused not in page.text
 
 
-def test_pages_are_no_part_of_the_apis_description(http: TestClient) -> None:
+def test_pages_are_no_part_of_the_apis_description(http: Client) -> None:
     described = http.get("/openapi.json").json()["paths"]
     assert not [
         path for path in described if not path.startswith(("/v1/", "/livez", "/readyz", "/metrics"))

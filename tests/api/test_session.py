@@ -11,7 +11,6 @@ from typing import Any
 import httpx2
 import psycopg
 import pytest
-from fastapi.testclient import TestClient
 from pwdlib import PasswordHash
 from pwdlib.hashers.argon2 import Argon2Hasher
 from sqlalchemy import func, select, update
@@ -25,6 +24,7 @@ from lockstep.storage.db.clock import db_now
 from lockstep.storage.db.people_tables import SessionRow, SignInCodeRow, TokenRow, UserRow
 from lockstep.storage.people import credentials, projects, sessions, users
 from tests.api.conftest import TOKEN, Api, problem
+from tests.harness.clients import Client
 
 PASSWORD = "correct horse battery"
 
@@ -42,7 +42,7 @@ def accept(api: Api, code: str, password: str = PASSWORD) -> httpx2.Response:
 def sign_in(
     api: Api, name: str = "bob", password: str = PASSWORD, address: str = "10.0.0.1"
 ) -> httpx2.Response:
-    http = TestClient(api.http.app, client=(address, 1))
+    http = Client(api.http.app, client=(address, 1))
     return http.post("/v1/session", json={"name": name, "password": password})
 
 

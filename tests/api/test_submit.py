@@ -8,13 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from fastapi.testclient import TestClient
 
 from lockstep.api.app import create_app
 from lockstep.broker.messages import Message, WakeScheduler
 from lockstep.broker.publisher import Publisher
 from tests.api.conftest import SCRIPT, TOKEN, TRAIN, Api, problem, settings_for
 from tests.harness.builders import code, digest
+from tests.harness.clients import Client
 from tests.harness.processes import until
 
 
@@ -146,7 +146,7 @@ def test_without_a_broker_a_submit_is_answered_at_once(
     publisher = Publisher(f"redis+socket://{tmp_path}/nobody.sock")
     try:
         app = create_app(settings_for(api.urls, api.store), api.database, api.blobs, publisher)
-        with TestClient(app, headers={"Authorization": f"Bearer {TOKEN}"}) as http:
+        with Client(app, headers={"Authorization": f"Bearer {TOKEN}"}) as http:
             statuses = [http.post("/v1/jobs", json=SCRIPT).status_code for _ in range(10)]
             until(lambda: senders, 60, "a message that is sent")
     finally:

@@ -15,7 +15,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import Engine, MetaData, delete, event, insert, select
+from sqlalchemy import Engine, MetaData, create_engine, delete, event, insert, select
 from sqlalchemy.orm import Session
 
 from lockstep.storage.db import engines
@@ -27,6 +27,37 @@ from tests.harness.postgres import PostgresServer, postgres
 
 Urls = tuple[str, str]
 """URLs of the jobs and the series database."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def statements_are_compiled_once() -> Iterator[None]:
+    """Let all engines of a kind in this process use each other's compiled statements.
+
+    SQLAlchemy finds them by the engine's dialect, so each test would compile all of its statements
+    again. Each engine keeps a dialect of its own, with its own listeners; those of one class are
+    equal.
+    """
+    first: dict[type, Engine] = {}
+    equal: dict[type, type] = {}
+
+    def create(*arguments: Any, **options: Any) -> Engine:
+        engine = create_engine(*arguments, **options)
+        kind = type(engine.dialect)
+        known = first.setdefault(kind, engine)
+        engine._compiled_cache = known._compiled_cache
+        if kind not in equal:
+            members: dict[str, Any] = {
+                "__eq__": lambda one, other: type(one) is type(other),
+                "__hash__": lambda _one: id(known),
+                "supports_statement_cache": True,
+            }
+            equal[kind] = type(kind.__name__, (kind,), members)
+        engine.dialect.__class__ = equal[kind]
+        return engine
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(engines, "create_engine", create)
+        yield
 
 
 @pytest.fixture(scope="session")

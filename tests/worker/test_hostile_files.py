@@ -86,13 +86,14 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN)
 ranks()
 _write("result.json", {"outcome": {"reason": "succeeded", "message": "done"}, "ended_at": 1})
 while True:
-    metric('{"loss": 1.0}\\n' * 1000)
+    metric('{"loss": 1.0}\\n' * 10_000)
+    time.sleep(0.01)
 """
 
 
 def test_a_forged_result_ends_the_processes_of_its_job(node: Node) -> None:
     job_id = node.submit(FORGED)
-    # The flood of the seconds before is read to its end.
+    # The flood of the seconds before is read to its end; it is faster than the agent reads.
     ended = node.wait(job_id, "succeeded", seconds=240.0)
     assert ended.outcome["message"] == "done"
     node.released(job_id)

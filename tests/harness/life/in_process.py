@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from fastapi.testclient import TestClient
 from sqlalchemy import (
     Connection,
     Engine,
@@ -59,6 +58,7 @@ from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.people import tokens
 from lockstep.storage.series.packing import unpack
 from tests.api.conftest import TOKEN, settings_for
+from tests.harness.clients import Client
 from tests.harness.databases import Urls
 from tests.scheduler.world import Notifications
 
@@ -217,7 +217,7 @@ class Service:
             BlobStore(str(self.store)),
             self.notifications,
         )
-        self._client = TestClient(
+        self._client = Client(
             app, headers={"Authorization": f"Bearer {TOKEN}"}, raise_server_exceptions=False
         )
         self.http = self._client.__enter__()
