@@ -50,7 +50,7 @@ _READ_EARLY = re.compile(
 )
 """Not the folder of a cache: torch sets it in any process that compiles, and reads it late."""
 _MAIN = "import sys; from tests.harness import forks; forks.serve(int(sys.argv[1]), sys.argv[2:])"
-_OURS = re.compile("-[Pu] -m lockstep")
+_OURS = re.compile("(-[Pu] )?-m lockstep")
 _BYTES_MAX = 200_000
 _ONE_AT_A_TIME = threading.Lock()
 
