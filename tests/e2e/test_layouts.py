@@ -24,11 +24,11 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 STEPS = 12
 
 
-def submitted(lockstep: Service, example: str, name: str) -> str:
-    """Submit a shorter form of an example; return the job's id."""
+def submitted(lockstep: Service, example: str, name: str, **train: Any) -> str:
+    """Submit a shorter form of an example, with changes in ``train``; return the job's id."""
     spec: dict[str, Any] = yaml.safe_load((EXAMPLES / example).read_text())
     spec["name"] = name
-    spec["train"] |= {"steps": STEPS, "checkpoint": {"every_steps": 2, "keep_last": 9}}
+    spec["train"] |= {"steps": STEPS, "checkpoint": {"every_steps": 2, "keep_last": 9}, **train}
     found: str = lockstep.submit(spec)["id"]
     return found
 
@@ -47,8 +47,9 @@ def test_a_killed_stage_resumes_exactly_with_the_curve_of_one_copy(lockstep: Ser
     assert (ended["state"], ended["attempt"]["number"]) == ("succeeded", 2), ended
     assert "tensor 2, pipeline 2" in ended["plan_sentence"]
 
+    # An evaluation changes no weight, and that of this example has 196 batches.
     calm, whole = (
-        submitted(lockstep, example, name)
+        submitted(lockstep, example, name, eval={})
         for example, name in (("gpt_pipeline.yaml", "calm-stages"), ("gpt.yaml", "one-copy"))
     )
     for each in (calm, whole):
