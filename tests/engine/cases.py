@@ -176,10 +176,9 @@ def train(
     profiler = (
         torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) if count else None
     )
-    # Counts of items include those of the checks.
-    once = not (toy.stop_after or toy.log_items)
-    kind = replace(toy, items=0), (folder / "resume").exists()
-    known = checking_once(kind, keeps=mutate is None)
+    # A broken rule may show in the checks; counts of items include theirs.
+    once = not (mutate or toy.stop_after or toy.log_items)
+    known = checking_once((replace(toy, items=0), (folder / "resume").exists()))
     try:
         with (
             known if once else contextlib.nullcontext(),

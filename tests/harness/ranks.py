@@ -2,7 +2,8 @@
 
 The pool runs cases one after another, because four imports of torch per case would take a minute.
 Its ranks are forked from a process that has imported the needed modules, as a launcher forks the
-ranks of a job. A case runs on the first W of them over a group of their own; the others wait.
+ranks of a job; that process is a fork itself (``tests.harness.forks``). A case runs on the first W
+ranks over a group of their own; the others wait.
 
 Not here: the cases (``tests.engine.cases``), and the folders of attempts with a real launcher
 (``tests.harness.attempts``).
@@ -27,6 +28,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
+from tests.harness import forks
 
 SIZE = 4
 START_SECONDS = 120.0
@@ -60,16 +63,11 @@ class Pool:
         self._starts += 1
         address = str(self._folder / f"pool{self._starts}.sock")
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        store = str(self._folder / f"store{self._starts}")
         self._listener = Listener(address, family="AF_UNIX")
-        self._parent = subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                START,
-                address,
-                str(self._folder / f"store{self._starts}"),
-                str(self._size),
-            ],
+        self._parent = forks.Forked(
+            [sys.executable, "-c", START, address, store, str(self._size)],
+            forks.ENGINE,
             env=environment,
             cwd=Path(__file__).parents[2],
             start_new_session=True,  # for a common process group

@@ -267,6 +267,7 @@ def train(
     plan, spec = planned(settings, ranks.world_size)
     folder.mkdir(parents=True, exist_ok=True)
     task = Declared(kind) if declared else ConditionalTask(kind)
-    with checking_once((kind, declared)):
+    resumed = resumes or (folder / "resume").exists()
+    with checking_once((kind, declared, resumed)):
         Trainer(spec, plan, task, ranks, folder, resumes=resumes).run()
     return {name: whole(value) for name, value in task.built.state_dict().items()}
