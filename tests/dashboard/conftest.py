@@ -1,4 +1,7 @@
-"""One browser for all of these tests, a new tab for each, and a service per module or shared."""
+"""One browser for all of these tests, with a tab and a service per module.
+
+Some tests have new tabs, and some modules share a service.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-from tests.dashboard.browser import FLAGS, Visitor, chromium, visiting
+from tests.dashboard.browser import FLAGS, Tab, Visitor, chromium, visiting
 from tests.dashboard.site import served, standing
 from tests.dashboard.story import played
 from tests.dashboard.work import Work
@@ -101,10 +104,17 @@ def signed_out(browser: Browser, lockstep: Service) -> Iterator[Visitor]:
         yield visitor
 
 
+@pytest.fixture(scope="module")
+def tab(browser: Browser, lockstep: Service, token: str) -> Iterator[Tab]:
+    opened = Tab(browser, lockstep.url, token)
+    yield opened
+    opened.close()
+
+
 @pytest.fixture
-def visitor(browser: Browser, lockstep: Service, token: str) -> Iterator[Visitor]:
-    """Return a signed-in user."""
-    with visiting(browser, lockstep.url, token) as visitor:
+def visitor(tab: Tab) -> Iterator[Visitor]:
+    """Return a signed-in user, in a tab that earlier tests of the module had."""
+    with tab.visited() as visitor:
         yield visitor
 
 

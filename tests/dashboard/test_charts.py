@@ -272,6 +272,7 @@ def test_a_finger_zooms_sideways_and_scrolls_up_and_down(visitor: Visitor, pair:
     swipe(6, -100)
     page.wait_for_function(f"scrollY > {scrolled}")
     expect(visitor.button("Reset zoom")).to_be_hidden()
+    touch.detach()  # The next test has the tab without a finger.
 
 
 def test_cards_are_found_pinned_and_shown_on_the_whole_screen(visitor: Visitor, pair: str) -> None:

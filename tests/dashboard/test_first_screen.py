@@ -45,7 +45,7 @@ def jobs(
         lockstep.submit(script("failed", ["fails.py"], upload=lockstep.upload(folder)))["id"]
     )
     lockstep.ended(failed)
-    spec = slow(lockstep, folder / "task", "trains", args={"pause": 0.01}, steps=100_000)
+    spec = slow(lockstep, folder / "task", "trains", args={"pause": 0.05}, steps=100_000)
     trains = str(lockstep.submit(spec)["id"])
     lockstep.at_step(trains, 2)
     script_job = work.wide("script")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import pytest
@@ -13,6 +14,13 @@ from tests.dashboard.proxy import proxy
 from tests.dashboard.work import Work
 from tests.harness.processes import until
 from tests.harness.service import Service
+
+
+@pytest.fixture
+def visitor(browser: Browser, lockstep: Service, token: str) -> Iterator[Visitor]:
+    """Return a user in a new tab, which has no scripts in its cache."""
+    with visiting(browser, lockstep.url, token) as visitor:
+        yield visitor
 
 
 def top(element: Locator) -> float:

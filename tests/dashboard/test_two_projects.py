@@ -132,18 +132,18 @@ def test_a_member_sees_the_own_jobs_alone(
         shows_none_of(visitor, other.words)
         page.get_by_label("Filter jobs").fill("-waits")
         expect(names(visitor)).to_have_text([f"{own.project}-waits"])
-        visitor.go("/queue", "Queue")
+        visitor.walk("/queue", "Queue")
         section = page.get_by_role("region", name=own.project, exact=True)
         expect(section).to_contain_text(f"{own.project}-waits")
         expect(section).to_contain_text("holds" if mine else "behind a job of another project")
         shows_none_of(visitor, other.words)
-        visitor.go("/cluster", "Cluster")
+        visitor.walk("/cluster", "Cluster")
         devices = page.get_by_role("table", name="Devices of").get_by_role("row")
         expect(devices.filter(has_text="free")).to_have_count(3)
         expect(devices.filter(has_text="a job of another project")).to_have_count(1 - mine)
         expect(devices.get_by_role("link", name=f"{own.project}-curve")).to_have_count(mine)
         shows_none_of(visitor, other.words)
-        visitor.go(f"/jobs/{own.waiting}", f"{own.project}-waits")
+        visitor.walk(f"/jobs/{own.waiting}", f"{own.project}-waits")
         why = page.get_by_role("region", name="Why it waits")
         expect(why).to_contain_text("Place in the queue")
         expect(why.get_by_text("1 job is ahead of it.")).to_have_count(1 - mine)
@@ -151,21 +151,23 @@ def test_a_member_sees_the_own_jobs_alone(
             *((f"/jobs/{own.shown}", f"{own.project}-curve"), ("/submit", "New job")),
             *(("/projects", "Projects"), ("/tokens", "Tokens"), ("/audit", "Audit")),
         ):
-            visitor.go(address, heading)
+            visitor.walk(address, heading)
             rest(visitor)
             shows_none_of(visitor, other.words)
-        visitor.go(f"/compare?jobs={own.shown},{other.shown}", "Compare")
+        visitor.walk(f"/compare?jobs={own.shown},{other.shown}", "Compare")
         expect(page.get_by_role("status").filter(has_text="There is no job")).to_be_visible()
         visitor.sees(f"{own.project}-curve")
         page.get_by_label("Add a job by its name").focus()
         expect(page.get_by_role("list", name="Jobs that can be added")).to_contain_text("-waits")
         shows_none_of(visitor, other.words[:1])
-        # Each address of a job, of one with points and lines and of one that waits.
-        for job in (other.shown, other.waiting):
-            for tab in ("", "?tab=logs", "?tab=timeline", "?tab=configuration", "?tab=checkpoints"):
-                visitor.go(f"/jobs/{job}{tab}")
-                visitor.sees(re.compile("there is no job", re.IGNORECASE))
-                shows_none_of(visitor, other.words[:1])
+        # Each address of a job: one person opens those of a job with points and lines, and the
+        # other those of one that waits.
+        all_of, one_of = (other.waiting, other.shown) if mine else (other.shown, other.waiting)
+        tabs = ("", "?tab=logs", "?tab=timeline", "?tab=configuration", "?tab=checkpoints")
+        for address in (f"/jobs/{one_of}", *(f"/jobs/{all_of}{tab}" for tab in tabs)):
+            visitor.go(address)
+            visitor.sees(re.compile("there is no job", re.IGNORECASE))
+            shows_none_of(visitor, other.words[:1])
 
 
 def test_a_new_job_begins_in_the_own_project(
@@ -203,12 +205,12 @@ def test_a_viewer_is_offered_nothing_that_is_refused(
             *((f"/jobs/{zebra.shown}", "zebra-curve"), (f"/jobs/{zebra.waiting}", "zebra-waits")),
             *(("/queue", "Queue"), ("/cluster", "Cluster"), ("/projects", "Projects")),
         ):
-            visitor.go(address, heading)
+            visitor.walk(address, heading)
             rest(visitor)
             for role in ("button", "link", "combobox"):
                 offered = page.get_by_role(role, name=re.compile(f"^({refused}|Role)"))
                 expect(offered).to_have_count(0)
-        visitor.go("/submit", "You have no project that takes jobs")
+        visitor.walk("/submit", "You have no project that takes jobs")
         visitor.is_accessible()
 
 
