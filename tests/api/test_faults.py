@@ -253,10 +253,10 @@ def test_every_reference_of_the_description_leads_somewhere_and_its_examples_are
     api: Api,
 ) -> None:
     document = api.http.get("/openapi.json").json()
-    references = [
-        part.split('"')[0] for part in json.dumps(document).split('"#/components/schemas/')[1:]
-    ]
-    assert set(references) <= set(document["components"]["schemas"])
+    references = {part.split('"')[0] for part in json.dumps(document).split('"#/components/')[1:]}
+    there = {f"{kind}/{name}" for kind, each in document["components"].items() for name in each}
+    assert {"schemas", "headers"} <= {each.split("/")[0] for each in references}
+    assert references <= there
     body = document["paths"]["/v1/jobs"]["post"]["requestBody"]["content"]["application/json"]
     assert body["schema"] == {"$ref": "#/components/schemas/JobSpec"}
     archive = code(["train.py"])
