@@ -129,9 +129,9 @@ def test_the_newest_events_load_first_and_older_ones_on_demand(
     page = visitor.go(f"/jobs/{job}?tab=timeline", "storied").page
     visitor.sees("warning 6000")
     assert all("order=newest" in url for url in asked)
+    visitor.is_accessible()
     visitor.button("Show older events").click()
     visitor.sees("warning 5601")
-    visitor.is_accessible()
     page.wait_for_load_state("networkidle")
     # The newest come with the job, and nine pages are read ahead. Older ones are read on demand.
     assert len(asked) == 9

@@ -75,7 +75,7 @@ def test_a_minute_of_open_pages_stays_within_its_requests_and_bytes(
     browser: Browser, lockstep: Service, token: str, work: Work
 ) -> None:
     ended = work.curve("ended", steps=200)
-    live = [work.wide("wide", begun=BEGUN), work.endless("other")]
+    live = [work.wide("wide", begun=BEGUN), work.curve("other", steps=10_000, pause=1)]
     # Starts on the device of the one that ends. Some points per second and series, as in the live
     # script; its pauses leave the processors to the browser.
     code = lockstep.home / "slow"

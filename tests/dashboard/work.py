@@ -54,9 +54,11 @@ with open(os.environ["LOCKSTEP_METRICS"], "a", buffering=1) as metrics:
         metrics.write(json.dumps({"step": step} | {name: 7 / (step + 3) for name in names}) + "\\n")
         if step > int(sys.argv[1]):
             print("step", step, flush=True)
-            time.sleep(0.1)
+            if step % 10 == 0:
+                time.sleep(1)
 """
-"""Six series in three groups: some points of each at once, then ten of each and a line in 1 s."""
+"""Six series in three groups: some points of each at once, then ten of each and ten lines in 1 s,
+together, because the agent sends them four times a second."""
 
 DEFINED = """
 import json, os
