@@ -142,8 +142,9 @@ def train(
     folder: Path,
     mutate: Callable[[], contextlib.AbstractContextManager[None]] | None = None,
     count: bool = False,
+    kind: Hashable = None,
 ) -> Seen:
-    """Run the engine once on these ranks."""
+    """Run the engine once on these ranks. ``kind`` names what the task has besides the toy."""
     plan, spec = planned(settings, ranks.world_size)
     folder.mkdir(parents=True, exist_ok=True)
     task = toy_task(toy, folder)
@@ -178,7 +179,7 @@ def train(
     )
     # A broken rule may show in the checks; counts of items include theirs.
     once = not (mutate or toy.stop_after or toy.log_items)
-    known = checking_once((replace(toy, items=0), (folder / "resume").exists()))
+    known = checking_once((replace(toy, items=0), kind, (folder / "resume").exists()))
     try:
         with (
             known if once else contextlib.nullcontext(),
