@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from safetensors.torch import load_file
 
@@ -69,7 +70,9 @@ class Seen(Task):
 """
 
 
-def prepared(attempt: Attempt, *, env: dict[str, str], ranks: int = 2) -> Attempt:
+def prepared(
+    attempt: Attempt, *, env: dict[str, str], ranks: int = 2, **assignment: Any
+) -> Attempt:
     code = attempt.folder / files.CODE
     code.mkdir(parents=True)
     (code / "seen.py").write_text(TASK)
@@ -84,7 +87,7 @@ def prepared(attempt: Attempt, *, env: dict[str, str], ranks: int = 2) -> Attemp
     }
     spec = read_spec(document)
     return attempt.assign(
-        spec.model_dump(), ranks=ranks, plan=plan_of(spec), stop_grace_seconds=5.0
+        spec.model_dump(), ranks=ranks, plan=plan_of(spec), stop_grace_seconds=5.0, **assignment
     )
 
 
@@ -148,6 +151,33 @@ def test_an_earlier_stop_prevents_the_start_of_forked_ranks(attempt: Attempt) ->
     assert outcome.reason is Reason.CANCELLED, outcome
     assert not (attempt.folder / files.RANKS).exists()
     assert not (attempt.folder / files.CODE / "seen0.json").exists()
+
+
+@pytest.mark.parametrize("end", ["the other node is missing", "a stop", "the launcher is killed"])
+def test_forked_ranks_end_with_the_wait_for_another_node(attempt: Attempt, end: str) -> None:
+    prepared(attempt, env={}, node_count=2, world_size=4)
+    if end == "the other node is missing":
+        attempt.start(rendezvous_seconds=10.0)
+    else:
+        attempt.start()
+    assert attempt.process is not None
+    launcher = psutil.Process(attempt.process.pid)
+    until(
+        (attempt.folder / "launch/command.json").exists,
+        seconds=60,
+        what="the launcher is about to meet",
+    )
+    waiting = launcher.children()
+    assert len(waiting) == 2
+    if end == "the launcher is killed":
+        launcher.kill()
+    else:
+        if end == "a stop":
+            attempt.stop("cancelled", grace_seconds=60.0)
+        expected = Reason.CANCELLED if end == "a stop" else Reason.NETWORK
+        assert attempt.outcome(seconds=60).reason is expected
+    until(lambda: not any(map(alive, waiting)), seconds=60, what="the forked ranks are gone")
+    assert not (attempt.folder / files.RANKS).exists()
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
