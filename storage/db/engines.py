@@ -40,6 +40,8 @@ IDLE_SECONDS_MAX: Final = 1.0
 the server may have been restarted. Asking each time would be a message more in each transaction."""
 
 
+CONNECT_SECONDS_MAX: Final = 5
+"""Longest wait for a connection to PostgreSQL."""
 SILENT_SECONDS_MAX: Final = 10
 """PostgreSQL ends a transaction that sent nothing for so long."""
 
@@ -87,7 +89,7 @@ def _server_engine(url: str, pool: Mapping[str, Any]) -> Engine:
         url,
         **pool,
         connect_args={
-            "connect_timeout": 5,
+            "connect_timeout": CONNECT_SECONDS_MAX,
             # A server that vanished without a word is noticed in seconds, not after the kernel's
             # quarter of an hour.
             "keepalives_idle": 5,

@@ -43,6 +43,9 @@ class Chunk(NamedTuple, Generic[Offset, Record]):
     before: Offset
     after: Offset
     records: list[Record]
+    more: bool = True
+    """The file may have had more when it was read. Otherwise the next piece waits for the loop's
+    pause: a job that writes all the time is stored a few times a second, not line by line."""
 
 
 class FileUploader(ABC, Generic[Offset, Record]):
@@ -128,7 +131,7 @@ class FileUploader(ABC, Generic[Offset, Record]):
             self.refused = self.refused or (
                 self._offset == batch.before and not is_open(self._database, self._stream)
             )
-        return True
+        return last or batch.more or not accepted
 
     def _was_set_back(self, offset: Offset) -> bool:
         """Everything is sent: check that the database still has it."""
