@@ -28,6 +28,8 @@ from lockstep.domain.errors import ErrorCode, LockstepError
 
 _POSTGRES_FULL: Final = frozenset({"53100", "53000"})
 """SQLSTATE ``disk_full`` and ``insufficient_resources``."""
+_POSTGRES_READ_ONLY: Final = "25006"
+"""SQLSTATE ``read_only_sql_transaction``: a standby, or ``default_transaction_read_only``."""
 _REFUSALS: Final = (
     (
         re.compile(r"(?:password|\w+) authentication failed for user .*|no password supplied"),
@@ -57,6 +59,20 @@ _SQLITE_PARTIAL: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTAD
 """A file that is being copied over, or was damaged by that."""
 
 
+class ReadOnlyError(LockstepError):
+    """A database that answers, and accepts no write: a standby, or a read-only disk."""
+
+    def __init__(self, which: str) -> None:
+        super().__init__(
+            ErrorCode.UNAVAILABLE,
+            f"the {which} database is read-only; nothing was written",
+            next_step=(
+                "Make its disk writable again; with PostgreSQL, name the primary server in the "
+                "URL, or turn default_transaction_read_only off."
+            ),
+        )
+
+
 @contextmanager
 def translated(which: str) -> Iterator[None]:
     """Translate the driver's exceptions inside the block.
@@ -69,14 +85,19 @@ def translated(which: str) -> Iterator[None]:
     Raises
     ------
     LockstepError
-        ``UNAVAILABLE`` if the database does not answer, stays locked or is being restored,
+        ``UNAVAILABLE`` if the database does not answer, stays locked, is read-only or is being
+        restored,
         ``STORAGE_FULL`` if its disk is full, ``INVALID`` for a value that it cannot store
         (PostgreSQL has no NUL in text).
     """
     try:
         yield
     except (OperationalError, InternalError) as error:
-        raise (full(which) if _is_full(error) else _unavailable(which, error)) from error
+        if _is_full(error):
+            raise full(which) from error
+        if _is_read_only(error):
+            raise ReadOnlyError(which) from error
+        raise _unavailable(which, error) from error
     except InterfaceError as error:
         raise _unavailable(which, error) from error
     except ProgrammingError as error:
@@ -107,6 +128,14 @@ def _is_full(error: DBAPIError) -> bool:
     if isinstance(original, sqlite3.Error):
         return getattr(original, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
     return getattr(original, "sqlstate", None) in _POSTGRES_FULL
+
+
+def _is_read_only(error: DBAPIError) -> bool:
+    original = error.orig
+    if isinstance(original, sqlite3.Error):
+        # Not its extended codes: one of them is a file that was replaced.
+        return getattr(original, "sqlite_errorcode", None) == sqlite3.SQLITE_READONLY
+    return getattr(original, "sqlstate", None) == _POSTGRES_READ_ONLY
 
 
 def full(which: str) -> LockstepError:
