@@ -55,6 +55,7 @@ login, so the text decides; a server with messages in another language gets the 
 _POSTGRES_PARTIAL: Final = frozenset({"42P01", "42P10", "42703", "3F000"})
 """SQLSTATE ``undefined_table``, no constraint for ``ON CONFLICT``, ``undefined_column``,
 ``invalid_schema_name``: a restore has not created them yet, or the backup has an older schema."""
+_NO_SAVEPOINT: Final = "no such savepoint"
 _SQLITE_PARTIAL: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 """A file that is being copied over, or was damaged by that."""
 
@@ -92,7 +93,8 @@ def translated(which: str) -> Iterator[None]:
     """
     try:
         yield
-    except (OperationalError, InternalError) as error:
+    except (OperationalError, InternalError) as last:
+        error = _first(last)
         if _is_full(error):
             raise full(which) from error
         if _is_read_only(error):
@@ -121,6 +123,19 @@ def translated(which: str) -> Iterator[None]:
         if code not in _SQLITE_PARTIAL:
             raise
         raise _unavailable(which, error) from error
+
+
+def _first(error: DBAPIError) -> DBAPIError:
+    """Return the error that ended the transaction.
+
+    SQLite ends the whole transaction at some errors, a full disk for example. The rollback to a
+    savepoint then fails, too, and hides it.
+    """
+    before: BaseException | None = error
+    while _NO_SAVEPOINT in str(error.orig) and (before := before and before.__context__):
+        if isinstance(before, DBAPIError):
+            return before
+    return error
 
 
 def _is_full(error: DBAPIError) -> bool:
