@@ -139,6 +139,8 @@ def _sqlite_engine(url: str, pool: Mapping[str, Any], *, durable: bool) -> Engin
         if durable and engine.url.database not in {None, "", ":memory:"}:
             _reserve_log(connection, Path(f"{engine.url.database}-wal"))
         connection.execute("PRAGMA foreign_keys=ON")
+        # Savepoints would fail while the folder for temporary files is full.
+        connection.execute("PRAGMA temp_store=MEMORY")
         # Not each build of SQLite has mathematical functions; PostgreSQL has this one.
         connection.create_function("power", 2, pow, deterministic=True)
 
