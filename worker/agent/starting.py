@@ -14,6 +14,7 @@ from lockstep.domain.kinds.devices import named
 from lockstep.domain.life.outcomes import Outcome, Reason
 from lockstep.domain.spec.stored import read_stored_spec
 from lockstep.storage.attempts.attempts import Claim
+from lockstep.storage.objects.repositories import RepositoryUnreachableError
 from lockstep.storage.series import inherited
 from lockstep.system.processes import ProcessKey
 from lockstep.worker.agent.context import AttemptContext
@@ -83,6 +84,9 @@ class LauncherStart:
             self._failures += 1
             if self._failures < PREPARE_TRIES:
                 raise
+            if isinstance(error, RepositoryUnreachableError):
+                message = f"the code could not be fetched: {error}"
+                return Outcome.of(Reason.CODE_UNAVAILABLE, message)
             # Nothing of the job has run yet. Its code or checkpoint may fail, but not with a disk
             # error.
             self.node_failed = self._reason is Reason.LAUNCH_FAILED or is_disk_failure(error)
