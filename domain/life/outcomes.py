@@ -184,7 +184,7 @@ RULES: Final[dict[Reason, _Rule]] = {
         _ELSEWHERE,
         True,
         "failed",
-        "Lower train.loader.workers, or use a node with more memory.",
+        "Use fewer loader workers (train.loader.workers), or a node with more memory.",
     ),
     Reason.KILLED: _Rule(
         _RETRY, True, "failed", "Check the node's system log for the sender of the signal."
