@@ -18,7 +18,7 @@ from lockstep.storage.objects.repositories import RepositoryUnreachableError
 from lockstep.storage.series import inherited
 from lockstep.system.processes import ProcessKey
 from lockstep.worker.agent.context import AttemptContext
-from lockstep.worker.agent.outcomes import UNPREPARABLE, unprepared
+from lockstep.worker.agent.outcomes import UNPREPARABLE, unfetched, unprepared
 from lockstep.worker.agent.peers import interface_to_peers
 from lockstep.worker.devices.drivers import used_bytes
 from lockstep.worker.folders import Folder
@@ -85,8 +85,7 @@ class LauncherStart:
             if self._failures < PREPARE_TRIES:
                 raise
             if isinstance(error, RepositoryUnreachableError):
-                message = f"the code could not be fetched: {error}"
-                return Outcome.of(Reason.CODE_UNAVAILABLE, message)
+                return unfetched(error)
             # Nothing of the job has run yet. Its code or checkpoint may fail, but not with a disk
             # error.
             self.node_failed = self._reason is Reason.LAUNCH_FAILED or is_disk_failure(error)
