@@ -348,6 +348,9 @@ _REFUSALS: Final = (
         next_step="None of its processes is running.",
     ),
     LockstepError(
+        ErrorCode.CONDITION, 'If-Match: "a" does not hold', next_step="send it without If-Match"
+    ),
+    LockstepError(
         ErrorCode.TOO_LARGE,
         "a job spec is at most 262144 bytes, got 300000 bytes; nothing was written",
         next_step="move the data to files or to the code folder, and give their paths in the spec",
@@ -381,9 +384,7 @@ _REFUSALS: Final = (
     LockstepError(
         ErrorCode.UNAVAILABLE,
         "the jobs database does not answer: connection refused",
-        next_step=(
-            "Try again in a few seconds; if the error persists, check the log of the database."
-        ),
+        next_step="Try again in a few seconds; if it persists, check the log of the database.",
     ),
     LockstepError(
         ErrorCode.STORAGE_FULL,

@@ -126,14 +126,25 @@ def describe(app: FastAPI) -> dict[str, Any]:
         components["securitySchemes"] = {"HTTPBearer": _BEARER}
         for path, operations in document["paths"].items():
             guarded = path.startswith("/v1")
-            for operation in operations.values():
+            for method, operation in operations.items():
                 if guarded:
                     # A route that is open without a token has its own, an empty list.
                     operation.setdefault("security", [{"HTTPBearer": []}])
+                    if method != "get" and operation["security"]:
+                        operation["responses"]["412"] = _condition()
                 for status, response in operation["responses"].items():
                     _complete(response, status, guarded=guarded)
         app.openapi_schema = document
     return app.openapi_schema
+
+
+def _condition() -> dict[str, Any]:
+    """Return the answer to a change under ``If-Match`` (``api.http.conditional``)."""
+    schema = {"$ref": REF.format(model="Problem")}
+    return {
+        "description": "The change was sent under `If-Match`. Nothing was written.",
+        "content": {"application/json": {"schema": schema}},
+    }
 
 
 def _complete(response: dict[str, Any], status: str, *, guarded: bool) -> None:

@@ -170,7 +170,7 @@ RULES: Final[dict[Reason, _Rule]] = {
         _RETRY,
         True,
         "failed",
-        "Check that the node can reach the store, then submit again with --code.",
+        "Check that the node can reach the store or the repository, or send the folder with --code.",
     ),
     Reason.OUT_OF_MEMORY: _Rule(
         RetryClass.REPLAN,
@@ -184,7 +184,7 @@ RULES: Final[dict[Reason, _Rule]] = {
         _ELSEWHERE,
         True,
         "failed",
-        "Lower train.loader.workers, or use a node with more memory.",
+        "Use fewer loader workers (train.loader.workers), or a node with more memory.",
     ),
     Reason.KILLED: _Rule(
         _RETRY, True, "failed", "Check the node's system log for the sender of the signal."
@@ -342,6 +342,26 @@ _ADVICE: Final = (
     ),
 )
 """Advice for texts that name the cause of an error."""
+_WINDOWS: Final = re.compile(
+    r"\\r['’]: (?:No such file|command not found)|\$'[^'\n]*\\r'"
+    r"|^: (?:invalid option|command not found|No such file)",
+    re.MULTILINE,
+)
+"""Errors of env and of shells about a word that ends in a carriage return."""
+_WINDOWS_ADVICE: Final = (
+    "A file of the script has Windows line ends: convert it with dos2unix, and write `*.sh text "
+    "eol=lf` into .gitattributes."
+)
+_ADVICE_OF_CODES: Final = {
+    124: "`timeout` in the script ended its command, if the script has one: raise its time, or "
+    "find what the command waited for.",
+    126: "A file that the script runs may not be executed, and the log names it: run chmod +x, or "
+    "put its interpreter first, as in `bash run.sh`.",
+    127: "A command of the script was not found, and the log names it: install it on the nodes, "
+    "send it with --code, or correct its name.",
+}
+"""Advice for exit codes of shells and of ``timeout``."""
+_LOG_ADVICE: Final = "Read the last lines of its log, fix the code, and submit again."
 
 
 def with_advice_of_cause(outcome: Outcome) -> Outcome:
@@ -353,5 +373,13 @@ def with_advice_of_cause(outcome: Outcome) -> Outcome:
     if outcome.reason is not Reason.USER_ERROR or outcome.advice != RULES[Reason.USER_ERROR].advice:
         return outcome
     output = "\n".join(filter(None, (outcome.exception, outcome.traceback, outcome.log_excerpt)))
-    advice = next((advice for cause, advice in _ADVICE if cause.search(output)), outcome.advice)
+    otherwise = outcome.advice if outcome.exception else _advice_of_end(outcome.exit_code, output)
+    advice = next((advice for cause, advice in _ADVICE if cause.search(output)), otherwise)
     return outcome.model_copy(update={"advice": advice})
+
+
+def _advice_of_end(exit_code: int | None, output: str) -> str:
+    """Return the advice about a script that ended without an exception."""
+    if _WINDOWS.search(output):
+        return _WINDOWS_ADVICE
+    return _ADVICE_OF_CODES.get(exit_code or 0, _LOG_ADVICE)

@@ -1,11 +1,13 @@
-"""Evidence of a rank's failure: its error file, or the end of its stderr.
+"""Evidence of a rank's failure: its error file, or the end of its output.
 
-Four sources, the best first: ``errors/rank<R>.json``, written by the engine or by the stub; the
-error file of torch's ``record`` decorator, which a script may use; the exception that ended a
-script's Python, as its ``sitecustomize`` writes it; the last lines of stderr.
+Five sources, the best first: ``errors/rank<R>.json``, written by the engine or by the stub; the
+error file of torch's ``record`` decorator, which a script may use; the report of a script's own
+torchrun; the exception that ended a script's Python, as its ``sitecustomize`` writes it; the last
+lines of the output.
 
-Not here: the text of tracebacks (``engine.launcher.tracebacks``), the choice between the ranks'
-evidence (``engine.launcher.outcome``).
+Not here: the text of tracebacks (``engine.launcher.tracebacks``) and of torchrun's report
+(``engine.launcher.torchrun``), the choice between the ranks' evidence
+(``engine.launcher.outcome``).
 """
 
 from __future__ import annotations
@@ -19,9 +21,9 @@ from pydantic import BaseModel
 from lockstep.domain import limits
 from lockstep.domain.life import attempt
 from lockstep.domain.life.outcomes import Reason
-from lockstep.engine.launcher import tracebacks
+from lockstep.engine.launcher import torchrun, tracebacks
 from lockstep.engine.launcher.files import read_model, read_object
-from lockstep.engine.launcher.signals import signal_in, signal_of_child
+from lockstep.engine.launcher.signals import signal_in, signal_name, signal_of_child
 from lockstep.system.untrusted import Untrusted
 
 _PEER_LOST = re.compile(
@@ -155,21 +157,22 @@ def uncaught_file(rank: int) -> str:
 
 
 def gather(
-    files: Untrusted, rank: int, stderr_tail: str, *, raised: bool = True, pid: int | None = None
+    files: Untrusted, rank: int, tail: str, *, raised: bool = True, pid: int | None = None
 ) -> Evidence:
     """Return the best available evidence of one rank's failure.
 
-    Without ``raised`` an exception cannot have ended the rank (:func:`may_have_raised`). ``pid`` is
+    ``tail`` is the end of its stderr, or of the stdout to which a wrapper has sent that. Without ``raised`` an exception cannot have ended the rank (:func:`may_have_raised`). ``pid`` is
     that of its first process; another may have a parent that handles its failure.
     """
     own = _own(files, error_file(rank))
     if own is not None:
         return own
-    tail = stderr_tail.strip()
+    tail = tail.strip()
     found = Evidence()
     if raised:
         found = (
             _recorded(files, elastic_error_file(rank))
+            or _reported(tail)
             or _uncaught(files, uncaught_file(rank), tail, pid)
             or _printed(tail)
         )
@@ -213,6 +216,22 @@ def _recorded(files: Untrusted, name: str) -> Evidence | None:
     stack = extra.get("py_callstack") if isinstance(extra, dict) else None
     exception = _head(message.get("message"))
     return None if exception is None else _raised(exception, _tail(stack))
+
+
+def _reported(tail: str) -> Evidence | None:
+    """Return the evidence of the rank that failed first under a script's own torchrun."""
+    root = torchrun.root_cause(tail)
+    if root is None:
+        return None
+    if root.code < 0:
+        message = (
+            f"rank {root.rank} of its torchrun terminated with signal {signal_name(-root.code)}"
+        )
+        return Evidence(Reason.KILLED, message)
+    printed = tracebacks.last_printed(root.output) if root.code == 1 else None
+    if printed is None or not printed.is_last:
+        return None
+    return _raised(printed.exception[:1_000], _tail(root.output))
 
 
 def _uncaught(files: Untrusted, name: str, tail: str, pid: int | None) -> Evidence | None:

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from lockstep.domain.life.attempt import ENDED_WITH_GANG, AssignmentFile
-from lockstep.domain.life.outcomes import Outcome, Reason, with_advice_of_cause
+from lockstep.domain.life.outcomes import RULES, Outcome, Reason, with_advice_of_cause
 from lockstep.engine.launcher import ports
 from lockstep.engine.launcher.evidence import THREAD_OUTLIVED, Evidence, disagreement
 from lockstep.engine.launcher.facts import Exit, Facts
@@ -319,7 +319,7 @@ def _failed(
             Reason.NETWORK, f"rank {rank} lost the other ranks: {found.brief}", **details
         )
     if first.signal is None:
-        return _exited(first, assignment, details)
+        return _exited(first, assignment, memory_kills, details)
     if first.signal == signal.SIGKILL and memory_kills > 0:
         message = f"rank {rank} was killed because the node's memory ran out"
         return Outcome.of(Reason.HOST_OUT_OF_MEMORY, message, **details)
@@ -328,7 +328,9 @@ def _failed(
     return _signalled(first, first.signal, details)
 
 
-def _exited(first: _Failure, assignment: AssignmentFile, details: dict[str, Any]) -> Outcome:
+def _exited(
+    first: _Failure, assignment: AssignmentFile, memory_kills: int, details: dict[str, Any]
+) -> Outcome:
     """Return the outcome of a rank that ended with an exit code and without a reason."""
     rank, code, obstacle = first.exit.rank, first.exit.code, first.found.obstacle
     if code in (1, EXIT_CANNOT_RUN) and obstacle is not None:
@@ -336,6 +338,12 @@ def _exited(first: _Failure, assignment: AssignmentFile, details: dict[str, Any]
         return Outcome.of(Reason.BAD_SPEC, message, advice=_START_ADVICE, **details)
     program = "script" if assignment.spec.kind == "script" else "the engine"
     message = f"{program} exited with code {code} on rank {rank}"
+    if memory_kills > 0 and first.found.exception is None:
+        # Such as a shell that went on after `Killed`, and chose its own code.
+        killed = "a process" if memory_kills == 1 else f"{memory_kills} processes"
+        message += f"; the node's memory ran out meanwhile, and the system killed {killed} on it"
+        advice = RULES[Reason.HOST_OUT_OF_MEMORY].advice
+        return Outcome.of(Reason.USER_ERROR, message, advice=advice, **details)
     return Outcome.of(Reason.USER_ERROR, message, **details)
 
 

@@ -305,10 +305,13 @@ class _Attempt:
         )
 
     def _evidence_of(self, exit_: Exit) -> evidence.Evidence:
-        tail = self._streams.tail(exit_.rank)
-        raised = evidence.may_have_raised(exit_.code, tail, torn_down=exit_.torn_down)
-        pid = self._pids.get(exit_.rank)
-        return evidence.gather(self._files, exit_.rank, tail, raised=raised, pid=pid)
+        rank, pid = exit_.rank, self._pids.get(exit_.rank)
+        found = []
+        # Behind `2>&1 | tee` all that tells the end is on stdout.
+        for tail in (self._streams.tail(rank), self._streams.tail_of_stdout(rank)):
+            raised = evidence.may_have_raised(exit_.code, tail, torn_down=exit_.torn_down)
+            found.append(evidence.gather(self._files, rank, tail, raised=raised, pid=pid))
+        return next((each for each in found if each.explains), found[0])
 
 
 def _last_step(folder: Path, ranks: tuple[int, ...]) -> int | None:

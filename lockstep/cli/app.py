@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Final
 
-from cyclopts import App, CycloptsError, Group
+from cyclopts import App, CycloptsError, Group, UnusedCliTokensError
 
 from lockstep.client.errors import ClientError, ExitCode, UsageError
 from lockstep.domain.version import VERSION
@@ -274,8 +274,10 @@ def run(words: Sequence[str]) -> int:
 def _failed(error: Exception, *, debug: bool) -> int:
     """Print an error and its remedy; return the exit code."""
     if isinstance(error, CycloptsError):
+        unused = error.unused_tokens if isinstance(error, UnusedCliTokensError) else None
         _complain(
-            str(error), "lockstep --help lists the commands, lockstep COMMAND --help its options"
+            f"unexpected argument: {shlex.join(unused)}" if unused else str(error),
+            "lockstep --help lists the commands, lockstep COMMAND --help its options",
         )
         return ExitCode.USAGE
     if isinstance(error, ClientError):

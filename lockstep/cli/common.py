@@ -44,8 +44,18 @@ Many = Parameter(negative="", show_default=False)
 Names = Annotated[list[str] | None, Many]
 Settings = Annotated[Names, Parameter(name="--set")]
 States = Annotated[list[JobState] | None, Many]
-File = Annotated[str, Parameter(allow_leading_hyphen=True)]
-"""A job spec."""
+
+
+def _refuse_option(_: type, value: str) -> None:
+    if value.startswith("-") and value != "-":
+        raise UsageError(
+            f"unknown option: {value.partition('=')[0]}",
+            next_step="lockstep COMMAND --help lists the options; a file of such a name is ./-FILE",
+        )
+
+
+File = Annotated[str, Parameter(allow_leading_hyphen=True, validator=_refuse_option)]
+"""A job spec; - is stdin."""
 Code = Annotated[Path | None, Parameter(show_default=False)]
 """Folder with a job's code."""
 

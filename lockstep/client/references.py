@@ -21,9 +21,18 @@ _ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 def job_path(reference: str, rest: str = "") -> str:
     """Return the address of a job, or one below it."""
-    if reference == "plan":  # /v1/jobs/plan is another address, and no job can have this name
+    # /v1/jobs/plan is another address, and no job can have this name; the others are no part of one.
+    if reference in ("", ".", "..", "plan") or "/" in reference:
         detail = f"there is no job {reference!r}"
-        raise NotFoundError(Problem(title="Not found", status=404, detail=detail, code="not_found"))
+        raise NotFoundError(
+            Problem(
+                title="Not found",
+                status=404,
+                detail=detail,
+                code="not_found",
+                next_step="List all jobs with: lockstep ps -a.",
+            )
+        )
     return f"/v1/jobs/{quote(reference, safe='')}{rest}"
 
 

@@ -124,3 +124,27 @@ def test_a_line_of_json_has_no_other_end_of_line() -> None:
     line = one_line_each(json.dumps({"text": text}, ensure_ascii=False))
     assert line.splitlines() == [line]
     assert json.loads(line) == {"text": text}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("submit --detatch job.yaml", "unknown option: --detatch"),
+        ("plan --jsn=1 job.yaml", "unknown option: --jsn"),
+        ("submit -x", "unknown option: -x"),
+        ("submit job.yaml more.yaml", "unexpected argument: more.yaml"),
+        ("ps gpt", "unexpected argument: gpt"),
+    ],
+)
+def test_a_word_that_no_command_has_is_named(words: str, told: str) -> None:
+    ended = _run(*words.split())
+    assert ended.returncode == 2
+    assert told in ended.stderr.decode()
+
+
+@pytest.mark.parametrize("reference", ["", ".", "..", "a/b", "../nodes"])
+def test_a_word_that_is_no_part_of_an_address_names_no_job(reference: str) -> None:
+    ended = _run("show", reference)
+    assert ended.returncode == 3
+    assert f"there is no job {reference!r}" in ended.stderr.decode()
+    assert "lockstep ps -a" in ended.stderr.decode()

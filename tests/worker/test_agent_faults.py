@@ -360,6 +360,18 @@ def test_a_launcher_that_cannot_be_started_at_all_ends_the_attempt(own_node: Nod
     assert (failure.node, failure.reason.value) == (node.name, "launch_failed")
 
 
+def test_a_repository_that_does_not_answer_is_no_failure_of_the_nodes_disk(
+    own_node: Node, tmp_path: Path
+) -> None:
+    node = own_node
+    node.start()
+    code = {"git": f"file://{tmp_path}/gone", "ref": "0" * 40}
+    outcome = node.wait(node.submit("pass", code=code, retry={"max": 0}), "failed").outcome
+    assert outcome["reason"] == "code_unavailable"
+    assert "the code could not be fetched: git fetch: fatal:" in outcome["message"]
+    assert "the repository" in outcome["advice"]
+
+
 def test_two_jobs_that_a_full_disk_failed_count_against_the_node(own_node: Node) -> None:
     node = own_node
     node.started(lambda: node.spawn(module="tests.worker.full_disk_agent"))

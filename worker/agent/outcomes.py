@@ -15,6 +15,7 @@ from lockstep.domain.life.grace import StopReason
 from lockstep.domain.life.outcomes import Outcome, Reason
 from lockstep.domain.spec.stored import UnreadableSpecError
 from lockstep.domain.version import VERSION
+from lockstep.storage.objects.repositories import RepositoryUnreachableError
 from lockstep.worker.folders import Folder
 from lockstep.worker.launch.code import CodeUnavailableError
 from lockstep.worker.launch.preparing import InitUnavailableError
@@ -53,6 +54,11 @@ def unprepared(
     fault = error.errors()[0]["msg"]
     message = f"node {node}: Lockstep {VERSION} cannot read the job's plan: {fault}"
     return Outcome.of(Reason.VERSION, message)
+
+
+def unfetched(error: RepositoryUnreachableError) -> Outcome:
+    """Return the outcome for a repository that did not answer in several tries."""
+    return Outcome.of(Reason.CODE_UNAVAILABLE, f"the code could not be fetched: {error}")
 
 
 def unstarted(folder: Folder) -> Outcome:

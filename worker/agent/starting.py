@@ -18,10 +18,11 @@ from lockstep.domain.life.outcomes import Outcome, Reason
 from lockstep.domain.spec.stored import read_stored_spec
 from lockstep.storage.attempts import events
 from lockstep.storage.attempts.attempts import Claim
+from lockstep.storage.objects.repositories import RepositoryUnreachableError
 from lockstep.storage.series import inherited
 from lockstep.system.processes import ProcessKey
 from lockstep.worker.agent.context import AttemptContext
-from lockstep.worker.agent.outcomes import UNPREPARABLE, unprepared
+from lockstep.worker.agent.outcomes import UNPREPARABLE, unfetched, unprepared
 from lockstep.worker.agent.peers import interface_to_peers
 from lockstep.worker.devices.drivers import used_bytes
 from lockstep.worker.folders import Folder
@@ -96,6 +97,8 @@ class LauncherStart:
             self._failures += 1
             if self._failures < PREPARE_TRIES:
                 raise
+            if isinstance(error, RepositoryUnreachableError):
+                return unfetched(error)
             # Nothing of the job has run yet. Its code or checkpoint may fail, but not with a disk
             # error.
             self.node_failed = self._reason is Reason.LAUNCH_FAILED or is_disk_failure(error)

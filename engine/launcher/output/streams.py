@@ -66,7 +66,9 @@ class Streams:
         self._redactor = redactor
         self._bounds = bounds
         self._pipes: list[_Pipe] = []
-        self._tails: dict[int, str] = {}
+        self._tails: dict[tuple[int, Stream], str] = {}
+        self._newest: dict[int, Stream] = {}
+        """The stream on which each rank wrote last."""
         self._last_lines: dict[int, deque[str]] = {}
         self._lost = 0
         self.bytes_read = 0
@@ -121,7 +123,12 @@ class Streams:
 
     def tail(self, rank: int) -> str:
         """Return the end of a rank's stderr."""
-        return self._tails.get(rank, "")
+        return self._tails.get((rank, "stderr"), "")
+
+    def tail_of_stdout(self, rank: int) -> str:
+        """Return the end of a rank's stdout; nothing if the rank wrote to stderr later."""
+        is_newest = self._newest.get(rank) == "stdout"
+        return self._tails.get((rank, "stdout"), "") if is_newest else ""
 
     def last_lines(self) -> dict[int, str]:
         """Return the last lines that each rank wrote to either stream, for its outcome."""
@@ -192,9 +199,10 @@ class Streams:
         last.extend(
             text[: limits.EXCERPT_LINE_CHARS_MAX] for text in texts[-limits.EXCERPT_LINES_MAX :]
         )
-        if pipe.stream == "stderr":
-            tail = "\n".join((self._tails.get(pipe.rank, ""), *texts))
-            self._tails[pipe.rank] = tail[-self._bounds.tail_chars :]
+        key = (pipe.rank, pipe.stream)
+        tail = "\n".join((self._tails.get(key, ""), *texts))
+        self._tails[key] = tail[-self._bounds.tail_chars :]
+        self._newest[pipe.rank] = pipe.stream
 
     def _write(self, pipe: _Pipe, lines: Sequence[TimedLine]) -> None:
         if not lines:

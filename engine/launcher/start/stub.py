@@ -130,8 +130,12 @@ def _cannot_run(what: str, cwd: str, error: OSError) -> str:
             f"the file in {cwd}, or put its interpreter first: [bash, {what}]"
         )
     if not os.path.exists(path):  # noqa: PTH110 - as above
-        where = "on PATH" if is_searched else f"in {cwd}"
-        return f"was not found {where}; send the file with --code, or correct script.command"
+        words = what.split()
+        if len(words) > 1:
+            return f"was not found; script.command has one item per word: [{', '.join(words)}]"
+        where = "on PATH; install it on the node" if is_searched else f"in {cwd}"
+        more = "," if is_searched else ";"
+        return f"was not found {where}{more} send the file with --code, or correct script.command"
     return _cannot_run_file(path, error)
 
 
@@ -151,6 +155,11 @@ def _cannot_run_file(path: str, error: OSError) -> str:
             head = file.read(256)
     except OSError:
         head = b""
+    if head.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
+        return (
+            "begins with a byte order mark, which hides its first line from the system; save it "
+            "as UTF-8 without a BOM"
+        )
     line = head.partition(b"\n")[0]
     interpreter = line[2:].strip(b" \t\r").decode("utf-8", "replace") if line[:2] == b"#!" else ""
     if interpreter and line.endswith(b"\r"):

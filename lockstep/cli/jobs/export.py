@@ -67,7 +67,7 @@ def export(
                 written = str(path)
         except OSError as error:
             raise ClientError(
-                f"{error.filename or destination} cannot be written: {error.strerror}",
+                f"{destination} cannot be written: {error.strerror}",
                 next_step="give a writable folder (tensorboard) or file (csv, parquet)",
             ) from error
     say(f"{count:,} points of {len(series)} series")

@@ -250,6 +250,17 @@ def test_a_kill_by_memory_of_the_node_is_reported_as_such() -> None:
     assert _decide(_exit(0, -signal.SIGSEGV), memory_kills=1).reason is Reason.KILLED
 
 
+def test_a_kill_by_memory_that_the_script_went_on_after_is_told() -> None:
+    outcome = _decide(_exit(0, 3), memory_kills=1)
+    assert outcome.reason is Reason.USER_ERROR
+    assert outcome.message.endswith(
+        "exited with code 3 on rank 0; the node's memory ran out meanwhile, and the system killed "
+        "a process on it"
+    )
+    assert "more memory" in outcome.advice
+    assert "memory" not in _decide(_exit(0, 1), evidence={0: RAISED}, memory_kills=1).message
+
+
 def test_a_killed_loader_worker_is_a_kill_or_a_memory_failure() -> None:
     evidence = {
         0: Evidence(Reason.KILLED, "a loader worker was killed by signal 9 (Killed)", "tb", 3, 1.0)

@@ -4740,6 +4740,10 @@ export type SubmitJobErrors = {
      */
     409: Problem;
     /**
+     * The change was sent under `If-Match`. Nothing was written.
+     */
+    412: Problem;
+    /**
      * The body is larger than the limit. Nothing was written.
      */
     413: Problem;
@@ -4862,6 +4866,10 @@ export type PlanJobErrors = {
      */
     403: Problem;
     /**
+     * The change was sent under `If-Match`. Nothing was written.
+     */
+    412: Problem;
+    /**
      * The body is larger than the limit. Nothing was written.
      */
     413: Problem;
@@ -4929,6 +4937,10 @@ export type DeleteJobErrors = {
      * Conflict with the current state. Nothing was changed.
      */
     409: Problem;
+    /**
+     * The change was sent under `If-Match`. Nothing was written.
+     */
+    412: Problem;
     /**
      * Invalid value; `errors` points to each. Nothing was written.
      */
@@ -5050,6 +5062,10 @@ export type MarkJobErrors = {
      */
     409: Problem;
     /**
+     * The change was sent under `If-Match`. Nothing was written.
+     */
+    412: Problem;
+    /**
      * The body is larger than the limit. Nothing was written.
      */
     413: Problem;
@@ -5129,6 +5145,10 @@ export type CancelJobErrors = {
      */
     409: Problem;
     /**
+     * The change was sent under `If-Match`. Nothing was written.
+     */
+    412: Problem;
+    /**
      * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
@@ -5200,6 +5220,10 @@ export type PauseJobErrors = {
      */
     409: Problem;
     /**
+     * The change was sent under `If-Match`. Nothing was written.
+     */
+    412: Problem;
+    /**
      * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
@@ -5263,6 +5287,10 @@ export type ResumeJobErrors = {
      * Conflict with the current state. Nothing was changed.
      */
     409: Problem;
+    /**
+     * The change was sent under `If-Match`. Nothing was written.
+     */
+    412: Problem;
     /**
      * Invalid value; `errors` points to each. Nothing was written.
      */
@@ -5340,6 +5368,10 @@ export type RequeueJobErrors = {
      * Conflict with the current state. Nothing was changed.
      */
     409: Problem;
+    /**
+     * The change was sent under `If-Match`. Nothing was written.
+     */
+    412: Problem;
     /**
      * Invalid value; `errors` points to each. Nothing was written.
      */
@@ -5426,6 +5458,10 @@ export type CloneJobErrors = {
      * Conflict with the current state. Nothing was changed.
      */
     409: Problem;
+    /**
+     * The change was sent under `If-Match`. Nothing was written.
+     */
+    412: Problem;
     /**
      * The body is larger than the limit. Nothing was written.
      */
@@ -6365,6 +6401,10 @@ export type DeleteJobFilesErrors = {
      */
     409: Problem;
     /**
+     * The change was sent under `If-Match`. Nothing was written.
+     */
+    412: Problem;
+    /**
      * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
@@ -6926,6 +6966,10 @@ export type PutUploadErrors = {
      */
     403: Problem;
     /**
+     * The change was sent under `If-Match`. Nothing was written.
+     */
+    412: Problem;
+    /**
      * The body is larger than the limit. Nothing was written.
      */
     413: Problem;
@@ -7046,6 +7090,10 @@ export type DrainNodeErrors = {
      */
     404: Problem;
     /**
+     * The change was sent under `If-Match`. Nothing was written.
+     */
+    412: Problem;
+    /**
      * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
@@ -7105,6 +7153,10 @@ export type ResumeNodeErrors = {
      * The job or upload does not exist.
      */
     404: Problem;
+    /**
+     * The change was sent under `If-Match`. Nothing was written.
+     */
+    412: Problem;
     /**
      * Invalid value; `errors` points to each. Nothing was written.
      */
@@ -7169,6 +7221,10 @@ export type RemoveNodeErrors = {
      * Conflict with the current state. Nothing was changed.
      */
     409: Problem;
+    /**
+     * The change was sent under `If-Match`. Nothing was written.
+     */
+    412: Problem;
     /**
      * Invalid value; `errors` points to each. Nothing was written.
      */
@@ -7272,6 +7328,10 @@ export type AddUserErrors = {
      */
     409: Problem;
     /**
+     * The change was sent under `If-Match`. Nothing was written.
+     */
+    412: Problem;
+    /**
      * The body is larger than the limit. Nothing was written.
      */
     413: Problem;
@@ -7348,6 +7408,10 @@ export type ChangeUserErrors = {
      */
     409: Problem;
     /**
+     * The change was sent under `If-Match`. Nothing was written.
+     */
+    412: Problem;
+    /**
      * The body is larger than the limit. Nothing was written.
      */
     413: Problem;
@@ -7419,6 +7483,10 @@ export type InviteUserErrors = {
      * Conflict with the current state. Nothing was changed.
      */
     409: Problem;
+    /**
+     * The change was sent under `If-Match`. Nothing was written.
+     */
+    412: Problem;
     /**
      * Invalid value; `errors` points to each. Nothing was written.
      */
@@ -7517,6 +7585,10 @@ export type AddProjectErrors = {
      * Conflict with the current state. Nothing was changed.
      */
     409: Problem;
+    /**
+     * The change was sent under `If-Match`. Nothing was written.
+     */
+    412: Problem;
     /**
      * The body is larger than the limit. Nothing was written.
      */
@@ -7646,6 +7718,10 @@ export type ChangeProjectErrors = {
      */
     409: Problem;
     /**
+     * The change was sent under `If-Match`. Nothing was written.
+     */
+    412: Problem;
+    /**
      * The body is larger than the limit. Nothing was written.
      */
     413: Problem;
@@ -7720,6 +7796,10 @@ export type RemoveMemberErrors = {
      */
     404: Problem;
     /**
+     * The change was sent under `If-Match`. Nothing was written.
+     */
+    412: Problem;
+    /**
      * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
@@ -7789,6 +7869,10 @@ export type SetMemberErrors = {
      * The job or upload does not exist.
      */
     404: Problem;
+    /**
+     * The change was sent under `If-Match`. Nothing was written.
+     */
+    412: Problem;
     /**
      * The body is larger than the limit. Nothing was written.
      */
@@ -7915,6 +7999,10 @@ export type CreateTokenErrors = {
      */
     409: Problem;
     /**
+     * The change was sent under `If-Match`. Nothing was written.
+     */
+    412: Problem;
+    /**
      * The body is larger than the limit. Nothing was written.
      */
     413: Problem;
@@ -7991,6 +8079,10 @@ export type RotateTokenErrors = {
      */
     409: Problem;
     /**
+     * The change was sent under `If-Match`. Nothing was written.
+     */
+    412: Problem;
+    /**
      * The body is larger than the limit. Nothing was written.
      */
     413: Problem;
@@ -8058,6 +8150,10 @@ export type RevokeTokenErrors = {
      * The job or upload does not exist.
      */
     404: Problem;
+    /**
+     * The change was sent under `If-Match`. Nothing was written.
+     */
+    412: Problem;
     /**
      * Invalid value; `errors` points to each. Nothing was written.
      */
@@ -8265,6 +8361,10 @@ export type SignOutErrors = {
      * Conflict with the current state. Nothing was changed.
      */
     409: Problem;
+    /**
+     * The change was sent under `If-Match`. Nothing was written.
+     */
+    412: Problem;
     /**
      * Invalid value; `errors` points to each. Nothing was written.
      */
@@ -8484,6 +8584,10 @@ export type CreateSignInCodeErrors = {
      */
     409: Problem;
     /**
+     * The change was sent under `If-Match`. Nothing was written.
+     */
+    412: Problem;
+    /**
      * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
@@ -8648,6 +8752,10 @@ export type EndSessionErrors = {
      */
     404: Problem;
     /**
+     * The change was sent under `If-Match`. Nothing was written.
+     */
+    412: Problem;
+    /**
      * Invalid value; `errors` points to each. Nothing was written.
      */
     422: Problem;
@@ -8707,6 +8815,10 @@ export type ChangePasswordErrors = {
      * Conflict with the current state. Nothing was changed.
      */
     409: Problem;
+    /**
+     * The change was sent under `If-Match`. Nothing was written.
+     */
+    412: Problem;
     /**
      * The body is larger than the limit. Nothing was written.
      */

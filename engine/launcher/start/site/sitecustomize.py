@@ -48,7 +48,8 @@ def _write_exception():
     """
     kind, value = getattr(sys, "last_type", None), getattr(sys, "last_value", None)
     path = os.environ.get("LOCKSTEP_EXCEPTION")
-    if value is None or not path:
+    if value is None or not path or kind is KeyboardInterrupt:
+        # The imports below would let Python forget that an interrupt ends it, as SIGINT.
         return
     try:
         import json

@@ -19,6 +19,7 @@ CRLF, NO_X = "has Windows line ends", "is not executable; run chmod +x"
         ("#!/bin/sh\n", 0o644, "./run.sh", NO_X),
         ("#!/etc\n", 0o755, "./run.sh", "is run by '/etc', which may not be executed"),
         ("\x7fELF garbage", 0o755, "./run.sh", "is a program for another processor"),
+        ("\xef\xbb\xbf#!/bin/sh\n", 0o755, "./run.sh", "save it as UTF-8 without a BOM"),
         ("echo x\n", 0o755, "./run.sh", "a script needs a first line such as #!/bin/sh"),
         ("#!/bin/sh\n", 0o755, "run.sh", "was not found on PATH, where a name without a slash"),
         ("#!/bin/sh\n", 0o755, "run.sh", "write ./run.sh for the file in "),
