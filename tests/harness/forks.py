@@ -37,9 +37,22 @@ from lockstep.engine.launcher.start.processes import show_environment
 from lockstep.system.processes import stat_fields
 
 ROOT = Path(__file__).resolve().parents[2]
-ENGINE = ("torch._dynamo", "torch.distributed.optim", "lockstep.engine.loop.trainer")
-SERVICE = ("lockstep.api.server", "lockstep.scheduler.service", "lockstep.worker.service")
-UP = (*SERVICE, "lockstep.cli.jobs.jobs", "lockstep.client.local.up", *ENGINE)
+ENGINE = (
+    *("torch._dynamo", "torch.distributed.optim", "lockstep.engine.loop.trainer"),
+    # What launchers and their ranks import in addition.
+    *("lockstep.engine.__main__", "lockstep.engine.launcher.fork_server"),
+    *("lockstep.engine.task.builtin", "lockstep.engine.launcher.start.elastic"),
+)
+SERVICE = (
+    *("lockstep.api.server", "lockstep.scheduler.service", "lockstep.worker.service"),
+    # What these import after their start: the application alone takes 0.7 s of a core.
+    *("lockstep.api.serving", "celery.worker.consumer", "celery.concurrency.thread"),
+)
+COMMAND = (
+    *("lockstep.cli.app", "lockstep.cli.jobs.jobs", "lockstep.cli.service.service"),
+    *("lockstep.client.local.up", "lockstep.client.local.down", "lockstep.client.api", "httpcore2"),
+)
+UP = (*SERVICE, *COMMAND, *ENGINE)
 """For all programs of one running service, each of which is forked by the one that starts it."""
 _BECOME = "from tests.harness import forks; forks.become()"
 PIPES: Final = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
