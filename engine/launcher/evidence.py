@@ -161,8 +161,9 @@ def gather(
 ) -> Evidence:
     """Return the best available evidence of one rank's failure.
 
-    ``tail`` is the end of its stderr, or of the stdout to which a wrapper has sent that. Without ``raised`` an exception cannot have ended the rank (:func:`may_have_raised`). ``pid`` is
-    that of its first process; another may have a parent that handles its failure.
+    ``tail`` is the end of its stderr, or of the stdout to which a wrapper has sent that. Without
+    ``raised`` an exception cannot have ended the rank (:func:`may_have_raised`). ``pid`` is that of
+    its first process; another may have a parent that handles its failure.
     """
     own = _own(files, error_file(rank))
     if own is not None:

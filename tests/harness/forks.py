@@ -41,7 +41,7 @@ ENGINE = (
     *("torch._dynamo", "torch.distributed.optim", "lockstep.engine.loop.trainer"),
     # What launchers and their ranks import in addition.
     *("lockstep.engine.__main__", "lockstep.engine.launcher.fork_server"),
-    *("lockstep.engine.task.builtin", "lockstep.engine.launcher.start.elastic"),
+    *("lockstep.engine.task.builtin", "lockstep.engine.launcher.start.rendezvous"),
 )
 SERVICE = (
     *("lockstep.api.server", "lockstep.scheduler.service", "lockstep.worker.service"),
