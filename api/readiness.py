@@ -1,10 +1,10 @@
 """Readiness of the service, checked at most once in two seconds.
 
-Ready means that a submit would be accepted: both databases answer, the disk of the jobs database
-has space, and the schema is not older than this version's. An unavailable broker, a scheduler
-without a recent reconcile cycle, a store that is not writable and a newer schema are reported, but
-the service stays ready: jobs are still accepted, and removing the api from its proxy would only
-hide the existing data.
+Ready means that a submit would be accepted: both databases answer, the jobs database accepts
+writes and its disk has space, and the schema is not older than this version's. An unavailable
+broker, a scheduler without a recent reconcile cycle, a store that is not writable and a newer
+schema are reported, but the service stays ready: jobs are still accepted, and removing the api from
+its proxy would only hide the existing data.
 
 Messages of a database driver contain hosts, ports and roles, and those of the store its location.
 Each check therefore has two texts: a public one, and details for the log and for callers with a
@@ -26,6 +26,7 @@ import structlog
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.views import Health
 from lockstep.storage.db.database import Database
+from lockstep.storage.db.driver_errors import ReadOnlyError
 from lockstep.storage.db.schema import Mismatch
 
 REMEMBER_SECONDS: Final = 2.0
@@ -126,6 +127,8 @@ class Readiness:
                 checks["database"] = f"{differs.message}; {differs.next_step}"
             if differs is None or differs.newer:
                 checks["scheduler"] = self._scheduler()
+        except ReadOnlyError as error:
+            checks["database"] = error.message
         except LockstepError as error:
             if error.code is ErrorCode.STORAGE_FULL:
                 checks["database"] = f"full: {error.message}"

@@ -97,11 +97,6 @@ OF_TORCHRUN: Final = (
     Variable("TORCHELASTIC_RUN_ID", "Job id and attempt number."),
     Variable("TORCHELASTIC_ERROR_FILE", "File for the exception of torch's `record` decorator."),
     Variable("TORCHELASTIC_USE_AGENT_STORE", "`False`: rank 0 opens the store."),
-    Variable(
-        "TORCHELASTIC_SIGNALS_TO_HANDLE",
-        "`SIGQUIT`; used by the launcher only.",
-        only="several nodes",
-    ),
     Variable("TORCH_NCCL_ASYNC_ERROR_HANDLING", "`1`, as under torchrun.", can_be_replaced=True),
     Variable("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "`1`: ranks do not share the launcher's store."),
 )

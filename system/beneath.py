@@ -37,6 +37,9 @@ _REFUSALS: Final[dict[int, Why]] = {
     errno.ENAMETOOLONG: "too_deep",
 }
 _libc: Final = ctypes.CDLL(None, use_errno=True)
+_renameat2: Final = getattr(_libc, "renameat2", None)
+"""None in an old C library."""
+_RENAME_EXCHANGE: Final = 2
 
 
 class UnsafeFileError(OSError):
@@ -100,6 +103,21 @@ def _opened(top: int, name: str, flags: int) -> int:
             raise OSError(number, os.strerror(number), name)
         KernelCalls.has_openat2 = number != errno.ENOSYS
     return _part_by_part(top, name, flags)
+
+
+def exchanged(folder: int, one: str, other: str) -> bool:
+    """Exchange the names of two files of an open folder at once; return whether that was possible.
+
+    It needs neither space nor an inode. Not each file system can do it.
+    """
+    try:
+        mode = os.stat(other, dir_fd=folder, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        return False
+    if not stat.S_ISREG(mode) or _renameat2 is None:
+        return False
+    names = os.fsencode(one), os.fsencode(other)
+    return bool(_renameat2(folder, names[0], folder, names[1], _RENAME_EXCHANGE) == 0)
 
 
 def checked(name: str) -> str:

@@ -39,6 +39,19 @@ def write_atomically(path: Path, contents: str | bytes) -> None:
         temporary.write_bytes(contents.encode() if isinstance(contents, str) else contents)
 
 
+def try_to_write(folder: str) -> None:
+    """Write an empty file into a folder, and delete it.
+
+    Raises
+    ------
+    OSError
+        If the folder is missing or cannot be written, as on a disk that an error made read-only.
+    """
+    name = f"{folder}/.probe-{os.urandom(16).hex()}"
+    os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    Path(name).unlink()
+
+
 def sync_file_system(path: Path) -> None:
     """Sync everything on the file system of a path to the disk.
 

@@ -224,12 +224,13 @@ class Untrusted:
         Raises
         ------
         OSError
-            If the disk is full at the first call, or is broken. The file has its former contents
-            then.
+            If the disk is full at the first call, or broken: it has its former contents then.
         """
         with self._folder_of(name) as (folder, last):
             spare, former = f".{last}.spare", f".{last}.former"
             _put(folder, spare, content)
+            if beneath.exchanged(folder, spare, last):
+                return
             _unlink(folder, former)
             with contextlib.suppress(FileNotFoundError):
                 os.link(last, former, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)

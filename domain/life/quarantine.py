@@ -5,9 +5,9 @@ a healthy node could run any. Failures of a node are therefore stored for a day,
 succeeds on it or an operator resumes it. A failure counts if it is the node's own:
 
 1. The node may be responsible for its reason (``domain.life.outcomes.RULES``), and the agent or the
-scheduler observed it: the node's disk is full or fails while the agent stages an attempt, the agent
-cannot start a launcher, or the lease expired. Evidence that a job can write itself does not count:
-a traceback, an exit code, ``result.json``, a dead launcher.
+scheduler observed it: the node's disk fails, or is full for two minutes, while the agent stages an
+attempt, the agent cannot start a launcher, or the lease expired. Evidence that a job can write
+itself does not count: a traceback, an exit code, ``result.json``, a dead launcher.
 2. Neither the same job nor another one, shortly before or after, failed for the same reason on
 another node. Otherwise the job, the store, the network, or the service itself is the cause.
 3. Jobs that fail together when a node becomes silent count once.

@@ -10,8 +10,7 @@ Modules and their threads:
 * ``run``: one attempt from start to end. Main thread, which starts the ranks and stays until the
   end: ranks die with the *thread* that started them (``PR_SET_PDEATHSIG``).
 * ``start.forking``: forks ranks, which wait. Main thread, before any other thread exists.
-* ``start.one_node``: releases the forked ranks, or starts ranks by exec. Main thread.
-* ``start.elastic``: does the same for the ranks of several nodes. Main thread.
+* ``start.ranks``: releases the forked ranks, or starts ranks by exec. Main thread.
 * ``start.rendezvous``: finds the other nodes' launchers. Main thread, and a thread ``rendezvous``
   that waits in C++.
 * ``watch``: checks fence and stop, and kills. Thread ``watch``, 20 times a second.
@@ -25,7 +24,7 @@ Modules and their threads:
   the main thread.
 * ``output.rate_limit``: limits the log. Same threads as ``output.streams``.
 * ``output.segments``: writes the log to disk. The calling thread, under one lock.
-* ``outcome``: decides the outcome, as a pure function. Main thread (``watch`` if torch elastic
+* ``outcome``: decides the outcome, as a pure function. Main thread (``watch`` if that
   hangs).
 
 Every rank begins in ``engine.launcher.start.stub``, which makes it die with the launcher.

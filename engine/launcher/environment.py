@@ -9,8 +9,7 @@ others are set as torchrun does. ``domain.job_environment`` lists them all.
 arithmetic: on CPU slots 1 (a slot is a core); on GPUs the node's cores divided by the ranks on it,
 at most 8. The job's ``env`` may set another.
 
-Not here: passing it to the ranks (``engine.launcher.start.one_node``,
-``engine.launcher.start.elastic``).
+Not here: passing it to the ranks (``engine.launcher.start.ranks``).
 """
 
 from __future__ import annotations
@@ -97,7 +96,7 @@ def rank_environment(
         **_stacks(assignment.spec, folder, rank),
         "LOCKSTEP_JOB_ID": assignment.job_id,
         "LOCKSTEP_ATTEMPT": str(assignment.attempt_number),
-        # Overrides torch elastic's value, which counts restarts within one attempt; there are none.
+        # Under torchrun it counts restarts within one attempt; there are none.
         "TORCHELASTIC_RESTART_COUNT": str(assignment.attempt_number - 1),
     }
 

@@ -35,15 +35,13 @@ from lockstep.engine.launcher.run import run_attempt
 from lockstep.engine.launcher.start import forking
 from lockstep.engine.launcher.start.processes import name_process, show_environment
 
-_LAUNCHERS = ("lockstep.engine.launcher.start.elastic",)
-
 
 def main(arguments: list[str]) -> None:
     """Serve until the other side has gone."""
     channel = socket.socket(fileno=int(arguments[0]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C at the agent's terminal is for the agent.
     os.environ.update(HIDDEN)
-    reason = forking.preload(_LAUNCHERS) or forking.left_open()
+    reason = forking.preload() or forking.left_open()
     if reason is not None:
         sys.exit(f"launchers are started by exec instead of fork: {reason}")
     name_process("lockstep-warm")

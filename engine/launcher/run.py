@@ -43,8 +43,8 @@ from lockstep.engine.launcher.output.segments import Segments
 from lockstep.engine.launcher.output.streams import Streams
 from lockstep.engine.launcher.stall.silence import SilenceEvent
 from lockstep.engine.launcher.start import forking, processes, stub
-from lockstep.engine.launcher.start.gang import Gang, Launcher, PeersUnreachableError, RankProcess
-from lockstep.engine.launcher.start.one_node import OneNodeLauncher
+from lockstep.engine.launcher.start.gang import Gang, PeersUnreachableError, RankProcess
+from lockstep.engine.launcher.start.ranks import RankLauncher
 from lockstep.engine.launcher.watch import GangWatch
 from lockstep.engine.runtime import heartbeat
 from lockstep.system.processes import become_subreaper, keep_files_private
@@ -68,10 +68,10 @@ def main(arguments: list[str]) -> NoReturn:
     run_attempt(folder, Bounds())
 
 
-def run_attempt(folder: Path, bounds: Bounds, launcher: Launcher | None = None) -> NoReturn:
+def run_attempt(folder: Path, bounds: Bounds, launcher: RankLauncher | None = None) -> NoReturn:
     """Run the attempt in ``folder`` and exit.
 
-    The default of ``launcher`` depends on the number of nodes.
+    ``launcher`` replaces the one that starts the ranks.
     """
     mask = keep_files_private()
     files = Untrusted(folder)
@@ -92,21 +92,7 @@ def run_attempt(folder: Path, bounds: Bounds, launcher: Launcher | None = None) 
             Outcome.of(Reason.LAUNCH_FAILED, f"{attempt.ASSIGNMENT} cannot be read: {error}"),
         )
     forked = forking.nursery_for(assignment, folder) if launcher is None else []
-    _Attempt(assignment, folder, bounds, mask).run(
-        launcher or _launcher_for(assignment, bounds, forked)
-    )
-
-
-def _launcher_for(
-    assignment: AssignmentFile, bounds: Bounds, forked: list[forking.ForkedRank]
-) -> Launcher:
-    if assignment.node_count == 1:
-        return OneNodeLauncher(bounds, forked)
-    from lockstep.engine.launcher.start.elastic import (
-        ElasticLauncher,  # Imported here because it imports torch.
-    )
-
-    return ElasticLauncher(bounds, forked)
+    _Attempt(assignment, folder, bounds, mask).run(launcher or RankLauncher(bounds, forked))
 
 
 class _Attempt:
@@ -148,7 +134,7 @@ class _Attempt:
             on_stuck=self._conclude,
         )
 
-    def run(self, launcher: Launcher) -> NoReturn:
+    def run(self, launcher: RankLauncher) -> NoReturn:
         """Run phases 4 to 6 of the module docstring."""
         # Empty handlers instead of SIG_IGN: an ignored signal stays ignored after a rank's exec.
         for number in (signal.SIGHUP, signal.SIGINT):
@@ -174,7 +160,7 @@ class _Attempt:
             traceback=traceback.format_exc()[-limits.TRACEBACK_CHARS_MAX :],
         )
 
-    def _start_and_wait(self, launcher: Launcher) -> None:
+    def _start_and_wait(self, launcher: RankLauncher) -> None:
         assignment, folder = self._assignment, self._folder
         command = environment.command_of(assignment, folder)
         launch = {
@@ -194,6 +180,7 @@ class _Attempt:
                 node_rank=assignment.node_rank,
                 node_count=assignment.node_count,
                 ranks_here=assignment.ranks_here,
+                world_size=assignment.world_size,
                 rendezvous_host=assignment.rendezvous_host,
                 rendezvous_port=assignment.rendezvous_port,
                 argv=(sys.executable, "-I", "-S", str(STUB), str(self._launch_folder)),

@@ -19,8 +19,7 @@ The first of 2 to 7 is the *cause* of the end and stays it; later ones are its c
 the fence overrules it, because results after the fence do not count.
 
 SIGKILL goes to every descendant of the launcher, repeatedly until the ranks are gone. The watch
-never waits for the main thread, which may be blocked in torch elastic: if that hangs, ``on_stuck``
-ends the attempt from this thread.
+never waits for the main thread: if that hangs, ``on_stuck`` ends the attempt from this thread.
 
 Not here: the meaning of the end (``engine.launcher.outcome``), detection of stalls
 (``engine.launcher.stall.stalls``).

@@ -304,6 +304,17 @@ def allow_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
+def give_way() -> None:
+    """Let this thread, and those that it starts, wake without taking a core from another thread.
+
+    Gloo's thread of a connection polls it without a pause while another thread holds its lock. That
+    thread sends and wakes the poller of its peer, which took its core: on ranks that share cores,
+    most of their processor time was such polling.
+    """
+    with suppress(OSError):  # A container may forbid it.
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+
 def connect(
     environment: RankEnvironment,
     *,
@@ -338,6 +349,8 @@ def connect(
         module_of(device).set_device(device)
     host_group = device_group = stream_group = None
     if environment.world_size > 1:
+        if on_host:
+            give_way()
         by_store: dict[str, Any] = {}
         if private is not None:
             rank, count = environment.rank, environment.world_size

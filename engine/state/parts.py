@@ -47,16 +47,14 @@ WRAPPERS: Final = tuple(_WRAPPERS)
 
 def of_class(value: Any) -> list[Child]:
     """Return the values of a class or a module of code."""
-    return [
-        (("a", name), f".{name}", without_timer(each))
-        for name, each in list(vars(value).items())
-        if not (
-            name.startswith("__")
-            or isinstance(each, _DESCRIPTORS)
-            or _is_stateless(without_timer(each))
-            or is_inherited(value, name, each)
-        )
-    ]
+    found: list[Child] = []
+    for name, each in list(vars(value).items()):
+        if name.startswith("__") or isinstance(each, _DESCRIPTORS):
+            continue
+        plain = without_timer(each)
+        if not _is_stateless(plain) and not is_inherited(value, name, each):
+            found.append((("a", name), f".{name}", plain))
+    return found
 
 
 def _is_stateless(value: Any) -> bool:
@@ -140,8 +138,9 @@ def hooks_of(module: nn.Module) -> dict[str, Any]:
     """Return the hooks of a module, but for those of libraries, by their place."""
     found: dict[str, Any] = {}
     for kind in _HOOKS:
-        hooks = (vars(module).get(kind) or {}).values()
-        own = [hook for hook in hooks if not is_hook_of_library(hook)]
+        if not (hooks := vars(module).get(kind)):
+            continue
+        own = [hook for hook in hooks.values() if not is_hook_of_library(hook)]
         found |= {f"{kind.strip('_')}[{place}]": hook for place, hook in enumerate(own)}
     return found
 

@@ -92,7 +92,8 @@ class UserCode:
     def modules(self) -> Iterator[types.ModuleType]:
         """Yield the user's modules that are imported now."""
         # Every walk asks, and a process has some thousand modules, of which few are new.
-        if new := sys.modules.keys() - self._known.keys():
+        if not sys.modules.keys() <= self._known.keys():
+            new = sys.modules.keys() - self._known.keys()
             possible = new if self._folder is not None else new & self._named
             for name in [name for name in sys.modules if name in new]:
                 self._learn(name, name in possible and self._is_of_user(name))

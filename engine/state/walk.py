@@ -77,9 +77,9 @@ _CODE_KINDS: Final = (
 """Type, kind, and the attribute with the module: entries if the module is the user's."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)  # Not frozen: a walk makes hundreds, and they would take thrice.
 class Entry:
-    """One value and its location."""
+    """One value and its location; nothing changes it."""
 
     name: str
     owner: Entry | None
@@ -215,6 +215,8 @@ class Walk:
 
     def _entry(self, owner: Entry, key: Any, end: str, value: Any) -> Entry:
         name = f"{owner.name}{end}" if owner.name else end.removeprefix(".")
+        if type(value) in PLAIN_TYPES:  # Most attributes: never met, and not of any other kind.
+            return Entry(name, owner, key, value, PLAIN, "", owner.foreign)
         met = self._met.get(id(value))
         if met is not None:
             return Entry(name, owner, key, value, REFERENCE, met)

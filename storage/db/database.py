@@ -270,9 +270,15 @@ class Database:
         Raises
         ------
         LockstepError
-            ``STORAGE_FULL``, if a submit would be refused.
+            ``STORAGE_FULL``, or ``UNAVAILABLE`` for a read-only database, if a submit would be
+            refused.
         """
         self._room.require()
+        if self._room.is_file:
+            self._room.require_writable_disk()
+        else:
+            with self.read_jobs() as session:
+                self._room.require_writable_server(session)
         if self._room.must_try():
             with self.jobs() as session:
                 self._room.attempt(session)

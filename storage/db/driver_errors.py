@@ -28,6 +28,8 @@ from lockstep.domain.errors import ErrorCode, LockstepError
 
 _POSTGRES_FULL: Final = frozenset({"53100", "53000"})
 """SQLSTATE ``disk_full`` and ``insufficient_resources``."""
+_POSTGRES_READ_ONLY: Final = "25006"
+"""SQLSTATE ``read_only_sql_transaction``: a standby, or ``default_transaction_read_only``."""
 _REFUSALS: Final = (
     (
         re.compile(r"(?:password|\w+) authentication failed for user .*|no password supplied"),
@@ -53,8 +55,23 @@ login, so the text decides; a server with messages in another language gets the 
 _POSTGRES_PARTIAL: Final = frozenset({"42P01", "42P10", "42703", "3F000"})
 """SQLSTATE ``undefined_table``, no constraint for ``ON CONFLICT``, ``undefined_column``,
 ``invalid_schema_name``: a restore has not created them yet, or the backup has an older schema."""
+_NO_SAVEPOINT: Final = "no such savepoint"
 _SQLITE_PARTIAL: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 """A file that is being copied over, or was damaged by that."""
+
+
+class ReadOnlyError(LockstepError):
+    """A database that answers, and accepts no write: a standby, or a read-only disk."""
+
+    def __init__(self, which: str) -> None:
+        super().__init__(
+            ErrorCode.UNAVAILABLE,
+            f"the {which} database is read-only; nothing was written",
+            next_step=(
+                "Make its disk writable again; with PostgreSQL, name the primary server in the "
+                "URL, or turn default_transaction_read_only off."
+            ),
+        )
 
 
 @contextmanager
@@ -69,14 +86,20 @@ def translated(which: str) -> Iterator[None]:
     Raises
     ------
     LockstepError
-        ``UNAVAILABLE`` if the database does not answer, stays locked or is being restored,
+        ``UNAVAILABLE`` if the database does not answer, stays locked, is read-only or is being
+        restored,
         ``STORAGE_FULL`` if its disk is full, ``INVALID`` for a value that it cannot store
         (PostgreSQL has no NUL in text).
     """
     try:
         yield
-    except (OperationalError, InternalError) as error:
-        raise (full(which) if _is_full(error) else _unavailable(which, error)) from error
+    except (OperationalError, InternalError) as last:
+        error = _first(last)
+        if _is_full(error):
+            raise full(which) from error
+        if _is_read_only(error):
+            raise ReadOnlyError(which) from error
+        raise _unavailable(which, error) from error
     except InterfaceError as error:
         raise _unavailable(which, error) from error
     except ProgrammingError as error:
@@ -102,11 +125,32 @@ def translated(which: str) -> Iterator[None]:
         raise _unavailable(which, error) from error
 
 
+def _first(error: DBAPIError) -> DBAPIError:
+    """Return the error that ended the transaction.
+
+    SQLite ends the whole transaction at some errors, a full disk for example. The rollback to a
+    savepoint then fails, too, and hides it.
+    """
+    before: BaseException | None = error
+    while _NO_SAVEPOINT in str(error.orig) and (before := before and before.__context__):
+        if isinstance(before, DBAPIError):
+            return before
+    return error
+
+
 def _is_full(error: DBAPIError) -> bool:
     original = error.orig
     if isinstance(original, sqlite3.Error):
         return getattr(original, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
     return getattr(original, "sqlstate", None) in _POSTGRES_FULL
+
+
+def _is_read_only(error: DBAPIError) -> bool:
+    original = error.orig
+    if isinstance(original, sqlite3.Error):
+        # Not its extended codes: one of them is a file that was replaced.
+        return getattr(original, "sqlite_errorcode", None) == sqlite3.SQLITE_READONLY
+    return getattr(original, "sqlstate", None) == _POSTGRES_READ_ONLY
 
 
 def full(which: str) -> LockstepError:

@@ -40,6 +40,8 @@ IDLE_SECONDS_MAX: Final = 1.0
 the server may have been restarted. Asking each time would be a message more in each transaction."""
 
 
+CONNECT_SECONDS_MAX: Final = 5
+"""Longest wait for a connection to PostgreSQL."""
 SILENT_SECONDS_MAX: Final = 10
 """PostgreSQL ends a transaction that sent nothing for so long."""
 
@@ -87,7 +89,7 @@ def _server_engine(url: str, pool: Mapping[str, Any]) -> Engine:
         url,
         **pool,
         connect_args={
-            "connect_timeout": 5,
+            "connect_timeout": CONNECT_SECONDS_MAX,
             # A server that vanished without a word is noticed in seconds, not after the kernel's
             # quarter of an hour.
             "keepalives_idle": 5,
@@ -137,6 +139,8 @@ def _sqlite_engine(url: str, pool: Mapping[str, Any], *, durable: bool) -> Engin
         if durable and engine.url.database not in {None, "", ":memory:"}:
             _reserve_log(connection, Path(f"{engine.url.database}-wal"))
         connection.execute("PRAGMA foreign_keys=ON")
+        # Savepoints would fail while the folder for temporary files is full.
+        connection.execute("PRAGMA temp_store=MEMORY")
         # Not each build of SQLite has mathematical functions; PostgreSQL has this one.
         connection.create_function("power", 2, pow, deterministic=True)
 

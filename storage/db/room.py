@@ -1,14 +1,15 @@
-"""Space for new jobs on the disk of the jobs database.
+"""Space for new jobs on the disk of the jobs database, and whether it accepts writes at all.
 
 A file on this machine's disk has a reserve that is measured before each submit. The disk of a
 server is not visible from here: its refusal is remembered, and one statement then tries whether
-it still holds.
+it still holds. A disk that became read-only after an error is found by a try.
 
 Not here: the refusal of a statement itself (``storage.db.driver_errors``).
 """
 
 from __future__ import annotations
 
+import errno
 import shutil
 import time
 from pathlib import Path
@@ -19,6 +20,8 @@ from sqlalchemy.orm import Session
 
 from lockstep.domain import limits
 from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.storage.db.driver_errors import ReadOnlyError
+from lockstep.system.files import try_to_write
 
 REMEMBER_SECONDS: Final = 10.0
 """A refusal of a file counts for so long: its cause may be a quota, which is not measured here."""
@@ -27,6 +30,7 @@ TRY: Final = text(
     "SELECT repeat('x', 1000) AS filler FROM generate_series(1, 1000)"
 )
 """Extends a file of the server by a megabyte."""
+IS_READ_ONLY: Final = text("SELECT current_setting('transaction_read_only') = 'on'")
 
 
 class Room:
@@ -65,6 +69,37 @@ class Room:
                 f"accepted from {needed / 2**20:.0f} MiB",
                 next_step="Free space on the database's disk, then try again.",
             )
+
+    @property
+    def is_file(self) -> bool:
+        """Whether the database is a file on a disk of this machine."""
+        return self._folder is not None
+
+    def require_writable_disk(self) -> None:
+        """Try the disk of a file.
+
+        Raises
+        ------
+        ReadOnlyError
+        """
+        assert self._folder is not None, "only a file has a disk here"
+        try:
+            try_to_write(str(self._folder))
+        except OSError as error:
+            # Any other error is no news about the file that exists, such as no free inode.
+            if error.errno in {errno.EROFS, errno.EIO}:
+                raise ReadOnlyError("jobs") from error
+
+    def require_writable_server(self, session: Session) -> None:
+        """Ask a server.
+
+        Raises
+        ------
+        ReadOnlyError
+            If it is a standby, or its transactions are read-only by default.
+        """
+        if session.execute(IS_READ_ONLY).scalar_one():
+            raise ReadOnlyError("jobs")
 
     def must_try(self) -> bool:
         """Return whether the server refused the last write, so that :meth:`attempt` must decide."""

@@ -36,7 +36,7 @@ from lockstep.storage.objects.unpublished import (
     synced,
     write_published,
 )
-from lockstep.system.files import replacing, sync_file_system, write_atomically
+from lockstep.system.files import replacing, sync_file_system, try_to_write, write_atomically
 from lockstep.system.untrusted import Untrusted, copied
 
 _KEY: Final = re.compile(r"^[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*$")
@@ -99,12 +99,11 @@ class BlobStore:
         A missing folder is not made: where a network file system is not mounted, that would write
         beside it.
         """
-        name = f"{self._root}/.probe-{uuid.uuid4().hex}"
         try:
             if self._local:
-                os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-                Path(name).unlink()
+                try_to_write(self._root)
             else:
+                name = f"{self._root}/.probe-{uuid.uuid4().hex}"
                 self._files.pipe_file(name, b"")
                 self._files.rm_file(name)
         except OSError as error:

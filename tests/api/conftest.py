@@ -153,7 +153,7 @@ def the_api_is_described_once() -> Iterator[None]:
 @pytest.fixture
 def api(database: Database, database_urls: Urls, tmp_path: Path) -> Iterator[Api]:
     """Return one application per test."""
-    with _serving(database, database_urls, tmp_path / "store") as serving:
+    with serving_on(database, database_urls, tmp_path / "store") as serving:
         yield serving
 
 
@@ -163,14 +163,14 @@ def unchanged_api(module_urls: Urls, tmp_path_factory: pytest.TempPathFactory) -
     database = Database(*module_urls)
     try:
         store = tmp_path_factory.mktemp("api") / "store"
-        with _serving(database, module_urls, store) as serving:
+        with serving_on(database, module_urls, store) as serving:
             yield serving
     finally:
         database.close()
 
 
 @contextmanager
-def _serving(database: Database, urls: Urls, store: Path) -> Iterator[Api]:
+def serving_on(database: Database, urls: Urls, store: Path) -> Iterator[Api]:
     store.mkdir()
     with database.jobs() as session:
         tokens.ensure(session, TOKEN, name="tests", actor="ada")

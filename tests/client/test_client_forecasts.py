@@ -13,6 +13,7 @@ from tests.client import examples
 from tests.client.examples import YAML
 from tests.client.server import ReplayServer
 from tests.client.terminal import CommandLine
+from tests.harness import forks
 
 MEMORY = MemoryForecast.model_validate(dict.fromkeys(MemoryForecast.parts(), 2**20))
 COMPUTING = PlannedMemory(state="computing", device_type="cpu", capacity_bytes=2**30, headroom=0.15)
@@ -87,6 +88,17 @@ def test_a_task_of_the_user_is_computed_from_its_code(tmp_path: Path) -> None:
     assert found.micro_batch_size_max == 32
 
 
+@pytest.fixture
+def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fork the process of a forecast where torch is imported, as the child of that process."""
+    parent = str(forks.server(forks.ENGINE).pid)
+    monkeypatch.setattr(
+        "lockstep.domain.training.forecast_process.subprocess.Popen",
+        lambda words, **more: forks.Forked([*words[:-1], parent], forks.ENGINE, **more),
+    )
+
+
+@pytest.mark.usefixtures("forked")
 def test_code_without_forecast_has_a_reason_and_history_remains(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         TASK.replace("return nn.", "raise OSError('no weights'); nn.")

@@ -22,12 +22,16 @@ from tests.harness.service import (
 pytestmark = pytest.mark.e2e
 EXAMPLES = Path(__file__).parents[2] / "examples"
 STEPS = 12
+TEXT_BYTES = 500_000
+"""A quarter of the examples' text, and of the batches of an evaluation."""
 
 
 def submitted(lockstep: Service, example: str, name: str, **train: Any) -> str:
     """Submit a shorter form of an example, with changes in ``train``; return the job's id."""
     spec: dict[str, Any] = yaml.safe_load((EXAMPLES / example).read_text())
     spec["name"] = name
+    spec["train"]["task_args"]["max_bytes"] = TEXT_BYTES
+    spec["train"]["batch"]["size"] //= 2  # Still four micro-batches, for two stages.
     spec["train"] |= {"steps": STEPS, "checkpoint": {"every_steps": 2, "keep_last": 9}, **train}
     found: str = lockstep.submit(spec)["id"]
     return found
@@ -47,7 +51,7 @@ def test_a_killed_stage_resumes_exactly_with_the_curve_of_one_copy(lockstep: Ser
     assert (ended["state"], ended["attempt"]["number"]) == ("succeeded", 2), ended
     assert "tensor 2, pipeline 2" in ended["plan_sentence"]
 
-    # An evaluation changes no weight, and that of this example has 196 batches.
+    # An evaluation changes no weight, and that of this example has many batches.
     calm, whole = (
         submitted(lockstep, example, name, eval={})
         for example, name in (("gpt_pipeline.yaml", "calm-stages"), ("gpt.yaml", "one-copy"))

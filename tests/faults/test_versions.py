@@ -9,7 +9,6 @@ Not here: the whole rolling upgrade from the version in the git history (``test_
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 
 from lockstep.domain.version import VERSION
 from lockstep.storage.db.schema import head
+from tests.harness import forks
 from tests.harness.databases import Urls
 from tests.harness.faults.versions import NEWER, Rolling, Version, migrate, newer_version
 from tests.harness.node import NAME
@@ -76,14 +76,9 @@ def refusal(rolling: Rolling, version: Version, program: str) -> str:
     """Return the one line with which a program refuses to start."""
     environment = {**rolling.new_api(version).environment, "LOCKSTEP_NODE_NAME": NAME}
     environment["LOCKSTEP_NODE_DIR"] = str(rolling.folder / "refused")
-    ended = subprocess.run(
-        [sys.executable, "-m", f"lockstep.{program}"],
-        cwd=rolling.folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=START_SECONDS,
-        check=False,
+    command = [sys.executable, "-m", f"lockstep.{program}"]
+    ended = forks.run(
+        command, forks.SERVICE, cwd=rolling.folder, env=environment, timeout=START_SECONDS
     )
     assert ended.returncode == 2, ended.stderr
     (line,) = ended.stderr.splitlines()

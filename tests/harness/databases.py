@@ -64,8 +64,8 @@ def statements_are_compiled_once() -> Iterator[None]:
 def postgres_server() -> Iterator[PostgresServer]:
     """Run one server per test process.
 
-    It keeps a silent transaction of this process for ten minutes: a machine that stands still for
-    ten seconds must not fail a test. Programs that tests start have the limit of the product.
+    It keeps a silent transaction of this process for ten minutes, and this process waits a minute
+    for a connection: a machine that stands still for ten seconds must not fail a test. Programs that tests start have the limit of the product.
     """
     with postgres() as server, pytest.MonkeyPatch.context() as patched:
         if server is None:
@@ -74,6 +74,7 @@ def postgres_server() -> Iterator[PostgresServer]:
                 "LOCKSTEP_TEST_POSTGRES_URL"
             )
         patched.setattr(engines, "SILENT_SECONDS_MAX", 600)
+        patched.setattr(engines, "CONNECT_SECONDS_MAX", 60)
         yield server
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import filecmp
 import gc
 import importlib
 import json
@@ -26,7 +27,6 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping, Sequence
-from functools import cache
 from multiprocessing import util
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -37,9 +37,22 @@ from lockstep.engine.launcher.start.processes import show_environment
 from lockstep.system.processes import stat_fields
 
 ROOT = Path(__file__).resolve().parents[2]
-ENGINE = ("torch._dynamo", "torch.distributed.optim", "lockstep.engine.loop.trainer")
-SERVICE = ("lockstep.api.server", "lockstep.scheduler.service", "lockstep.worker.service")
-UP = (*SERVICE, "lockstep.cli.jobs.jobs", "lockstep.client.local.up", *ENGINE)
+ENGINE = (
+    *("torch._dynamo", "torch.distributed.optim", "lockstep.engine.loop.trainer"),
+    # What launchers and their ranks import in addition.
+    *("lockstep.engine.__main__", "lockstep.engine.launcher.fork_server"),
+    *("lockstep.engine.task.builtin", "lockstep.engine.launcher.start.elastic"),
+)
+SERVICE = (
+    *("lockstep.api.server", "lockstep.scheduler.service", "lockstep.worker.service"),
+    # What these import after their start: the application alone takes 0.7 s of a core.
+    *("lockstep.api.serving", "celery.worker.consumer", "celery.concurrency.thread"),
+)
+COMMAND = (
+    *("lockstep.cli.app", "lockstep.cli.jobs.jobs", "lockstep.cli.service.service"),
+    *("lockstep.client.local.up", "lockstep.client.local.down", "lockstep.client.api", "httpcore2"),
+)
+UP = (*SERVICE, *COMMAND, *ENGINE)
 """For all programs of one running service, each of which is forked by the one that starts it."""
 _BECOME = "from tests.harness import forks; forks.become()"
 PIPES: Final = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -49,31 +62,49 @@ _READ_EARLY = re.compile(
     "(PYTHON|LD_|LC_|OMP_|KMP_|MKL_|OPENBLAS_|TORCH(?!INDUCTOR_CACHE_DIR)|MALLOC_|GLIBC_).*|LANG|TZ"
 )
 """Not the folder of a cache: torch sets it in any process that compiles, and reads it late."""
+Tree = tuple[tuple[str, str], ...]
+_OF_A_TREE: Final = ("PYTHONPATH", "PYTHONSAFEPATH")
+"""Variables with which a program in any folder imports another version's modules."""
 _MAIN = "import sys; from tests.harness import forks; forks.serve(int(sys.argv[1]), sys.argv[2:])"
 _OURS = re.compile("(-[Pu] )?-m lockstep")
 _BYTES_MAX = 200_000
-_ONE_AT_A_TIME = threading.Lock()
+_STARTING, _ONE_AT_A_TIME = threading.Lock(), threading.Lock()
 
 
 class Server:
-    """The forking process. It ends with this process, which has the other end of its channel."""
+    """The forking process. It ends with this process, which has the other end of its channel.
 
-    def __init__(self, modules: Sequence[str]) -> None:
+    It is a fork of ``below``, if there is one, and has imported the modules of that, too.
+    """
+
+    def __init__(
+        self, modules: Sequence[str], tree: Tree = (), below: Server | None = None
+    ) -> None:
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            if below is None:
+                self._execute(modules, tree, theirs.fileno())
+            else:
+                self.environment = below.environment
+                self._status, status = os.pipe()
+                channel = theirs.fileno()
+                self.pid = below.fork({"serve": modules}, [channel, channel, channel, status])
+                os.close(status)
+        atexit.register(self.close)
+
+    def _execute(self, modules: Sequence[str], tree: Tree, channel: int) -> None:
         # OpenBLAS starts threads while it is imported, and a fork would not have them. A fork shows
         # its environment in the memory of the first one, which needs room.
         self.environment = {
             **os.environ,
+            **dict(tree),
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
             "ROOM": "x" * 4096,
         }
-        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            words = [sys.executable, "-c", _MAIN, str(theirs.fileno()), *modules]
-            self.process = subprocess.Popen(
-                words, env=self.environment, cwd=ROOT, pass_fds=[theirs.fileno()]
-            )
-        atexit.register(self.close)
+        words = [sys.executable, "-c", _MAIN, str(channel), *modules]
+        self._process = subprocess.Popen(words, env=self.environment, cwd=ROOT, pass_fds=[channel])
+        self.pid, self._status = self._process.pid, -1
 
     def fork(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> int:
         with _ONE_AT_A_TIME:  # Programs are started in threads, too.
@@ -82,18 +113,36 @@ class Server:
 
     def close(self) -> None:
         self._channel.close()
-        self.process.wait()
+        if self._status == -1:
+            self._process.wait()
+        else:
+            os.read(self._status, 64)
 
 
-@cache
-def _started(modules: tuple[str, ...]) -> Server:
-    return Server(modules)
+_SERVERS: Final[dict[tuple[tuple[str, ...], Tree], Server]] = {}
 
 
-def server(modules: tuple[str, ...]) -> Server:
-    """Return the process that has imported ``modules``; start it if it is the first request."""
-    with _ONE_AT_A_TIME:
-        return _started(modules)
+def server(modules: tuple[str, ...], environment: Mapping[str, str] | None = None) -> Server:
+    """Return a process that has imported ``modules``; start it if there is none.
+
+    An environment may name a tree of another version, from which they are imported if its form of
+    this module is the same.
+    """
+    named = {name: (environment or {}).get(name, "") for name in _OF_A_TREE}
+    here = Path(named["PYTHONPATH"]) / Path(__file__).relative_to(ROOT)
+    is_alike = all(named.values()) and here.is_file() and filecmp.cmp(here, __file__)
+    with _STARTING:
+        return _with(modules, tuple(named.items()) if is_alike else ())
+
+
+def _with(modules: tuple[str, ...], tree: Tree) -> Server:
+    for (imported, of), found in _SERVERS.items():
+        if of == tree and set(modules) <= set(imported):
+            return found
+    # torch is most of it.
+    below = _with(ENGINE, tree) if set(ENGINE) < set(modules) else None
+    found = _SERVERS[modules, tree] = Server(modules, tree, below)
+    return found
 
 
 class Forked(subprocess.Popen[Any]):
@@ -113,7 +162,7 @@ class Forked(subprocess.Popen[Any]):
         stdin, p2cwrite, c2pread, stdout, errread, stderr, *more,
     ):  # fmt: skip
         environment = dict(os.environ if env is None else env)
-        forking = server(self._modules)
+        forking = server(self._modules, environment)
         if preexec or passed or _early(environment) - _early(forking.environment):
             super()._execute_child(
                 args, executable, preexec, close, passed, cwd, env, info, flags, shell,
@@ -178,11 +227,16 @@ def with_all_below(
 
 def become() -> None:
     """Run the module that the command line names, without an exec below it."""
+    fork_below()
+    del sys.argv[0]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+
+
+def fork_below() -> None:
+    """Let this process fork the programs of Lockstep that it starts."""
     for module in list(sys.modules.values()):
         if getattr(module, "Popen", None) is ForkedHere.__base__:
             module.Popen = ForkedHere  # type: ignore[attr-defined] # as torchrun has it
-    del sys.argv[0]
-    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
 
 class ForkedHere(subprocess.Popen[Any]):
@@ -258,8 +312,13 @@ def serve(channel: int, modules: Sequence[str]) -> None:
                 return
             if (pid := os.fork()) == 0:
                 code = 0
+                request = json.loads(message)
                 try:
-                    _run(json.loads(message), descriptors)
+                    if "serve" in request:
+                        _close_all_but(descriptors[:1])
+                        serve(descriptors[0], request["serve"])
+                    else:
+                        _run(request, descriptors)
                 except SystemExit as leaving:
                     code = _code(leaving)
                 _exit(code)
@@ -306,10 +365,7 @@ def _run(request: Mapping[str, Any], streams: Sequence[int], kept: Sequence[int]
     sys.stdin = os.fdopen(0, closefd=False)
     sys.stdout = os.fdopen(1, "w", closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
-    below = 3
-    for descriptor in (*sorted(kept), os.sysconf("SC_OPEN_MAX")):
-        os.closerange(below, descriptor)
-        below = descriptor + 1
+    _close_all_but(kept)
     for descriptor in kept:
         os.set_inheritable(descriptor, True)
     for number in signal.valid_signals():
@@ -324,10 +380,12 @@ def _run(request: Mapping[str, Any], streams: Sequence[int], kept: Sequence[int]
     _show_words([sys.executable, *request["words"]])
     how, *words = request["words"]
     if how == "-c":
-        sys.argv, sys.path[0] = ["-c", *words[1:]], ""
+        sys.argv = ["-c", *words[1:]]
+        _search_first("")
         exec(words[0], sys.modules["__main__"].__dict__)
     elif how == "-m":
-        sys.argv, sys.path[0] = words, request["folder"]
+        sys.argv = words
+        _search_first(request["folder"])
         runpy.run_module(words[0], run_name="__main__", alter_sys=True)
     elif how in {"-P", "-u"}:
         if how == "-P":
@@ -337,8 +395,21 @@ def _run(request: Mapping[str, Any], streams: Sequence[int], kept: Sequence[int]
         sys.argv = words[1:]
         runpy.run_module(words[1], run_name="__main__", alter_sys=True)
     else:
-        sys.argv, sys.path[0] = [how, *words], str(Path(how).parent)
+        sys.argv = [how, *words]
+        _search_first(str(Path(how).parent))
         runpy.run_path(how, run_name="__main__")
+
+
+def _close_all_but(kept: Sequence[int]) -> None:
+    below = 3
+    for descriptor in (*sorted(kept), os.sysconf("SC_OPEN_MAX")):
+        os.closerange(below, descriptor)
+        below = descriptor + 1
+
+
+def _search_first(folder: str) -> None:
+    if not sys.flags.safe_path:
+        sys.path[0] = folder
 
 
 def _show_words(words: Sequence[str]) -> None:

@@ -189,7 +189,10 @@ def serve(address: str, rank: int, store: str, count: int) -> None:
     """Run the child's side: one rank."""
     import torch.distributed as dist
 
+    from lockstep.engine.runtime.ranks import give_way
+
     faulthandler.register(signal.SIGUSR1, file=sys.stdout)
+    give_way()
     share_gloo()
     dist.init_process_group("gloo", store=dist.FileStore(store, count), rank=rank, world_size=count)
     served = Served(rank)

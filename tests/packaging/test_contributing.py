@@ -77,7 +77,6 @@ KINDS: dict[str, Kind] = {
         r"""['"]cuda['"]|"nccl"|CUDA_DEVICE_ORDER|\bpynvml\b|\btorch\.cuda\b|CUDA_VISIBLE_DEVICES|nvidia-ml|\.is_cuda\b""",
         {
             "api/http/examples.py": "shows one in an example",
-            "engine/launcher/start/elastic.py": "names what torch's launcher would call",
             "engine/launcher/start/forking.py": "sets a variable of torch for a fork",
             "engine/runtime/flops.py": "names the source of a device's name",
         },

@@ -133,21 +133,19 @@ def test_connections_that_died_while_idle_are_not_used(
     postgres_urls: Urls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engines, "IDLE_SECONDS_MAX", 0.0)
-    database = Database(*postgres_urls)
-    with ExitStack() as together:
-        pids = [
-            together.enter_context(database.read_jobs()).scalar(text("SELECT pg_backend_pid()"))
-            for _program in range(3)
-        ]
-    other = Database(*postgres_urls)
-    with other.jobs() as session:
-        for pid in pids:
-            assert session.scalar(text("SELECT pg_terminate_backend(:pid, 10000)"), {"pid": pid})
-    with ExitStack() as together:
-        for opened in (database.look_jobs, database.jobs, database.read_series):
-            together.enter_context(opened()).execute(text("SELECT 1"))
-    other.close()
-    database.close()
+    with closing(Database(*postgres_urls)) as database, closing(Database(*postgres_urls)) as other:
+        with ExitStack() as together:
+            pids = [
+                together.enter_context(database.read_jobs()).scalar(text("SELECT pg_backend_pid()"))
+                for _program in range(3)
+            ]
+        with other.jobs() as session:
+            for pid in pids:
+                end = text("SELECT pg_terminate_backend(:pid, 10000)")
+                assert session.scalar(end, {"pid": pid})
+        with ExitStack() as together:
+            for opened in (database.look_jobs, database.jobs, database.read_series):
+                together.enter_context(opened()).execute(text("SELECT 1"))
 
 
 def test_a_connection_in_constant_use_is_not_pinged(

@@ -91,10 +91,10 @@ def test_no_call_of_a_logger_raises(log_format: str, output: str) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Return the folder of a file system of 64 KiB."""
+    """Return the folder of a file system of 64 KiB and 16 inodes."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k,nr_inodes=16", "tmpfs", str(folder)]
     if subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("NOT RUN: mounting a file system needs root")
     yield folder
@@ -111,6 +111,19 @@ def test_a_file_is_rewritten_on_a_full_disk(small_disk: Path) -> None:
         assert fence.read_bytes() == b"%d" % number
     with pytest.raises(OSError, match="No space left"):
         files.rewrite("another", b"x")
+
+
+def test_a_file_is_rewritten_without_free_inodes(small_disk: Path) -> None:
+    """On a tmpfs a hard link takes an inode, too."""
+    fence, files = small_disk / "fence", Untrusted(small_disk)
+    files.rewrite("fence", b"first")
+    for number in range(16 - len(list(small_disk.iterdir())) - 1):  # one is the folder's own
+        (small_disk / str(number)).touch()
+    with pytest.raises(OSError, match="No space left"):
+        (small_disk / "another").touch()
+    for number in range(3):
+        files.rewrite("fence", b"%d" % number)
+        assert fence.read_bytes() == b"%d" % number
 
 
 def test_a_rewrite_that_was_killed_is_completed_by_the_next(tmp_path: Path) -> None:

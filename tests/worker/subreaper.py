@@ -8,17 +8,24 @@ Not here: whole agents (``node``).
 
 from __future__ import annotations
 
+import importlib
 import os
+import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 
 from lockstep.system.processes import become_subreaper
 from lockstep.worker.launch.sweeping import Children
+from tests.harness import forks
 from tests.harness.processes import until
 
+_ACT = "from tests.worker import subreaper; subreaper.act()"
+_ACT_SECONDS = 600.0
+Test = Callable[[Path, Children], None]
 
-def as_agent(test: Callable[[Path, Children], None]) -> Callable[[Path], None]:
+
+def as_agent(test: Test) -> Callable[[Path], None]:
     """Return the test, to run in a process that is a subreaper."""
 
     def isolated(tmp_path: Path) -> None:
@@ -26,11 +33,7 @@ def as_agent(test: Callable[[Path, Children], None]) -> Callable[[Path], None]:
         if pid == 0:
             code = 1
             try:
-                become_subreaper()
-                children = Children()
-                test(tmp_path, children)
-                children.release_all()
-                until(lambda: children.sweep_orphans() == 0)
+                _act(test, tmp_path)
                 code = 0
             except BaseException:  # noqa: BLE001 - a fork must not return into pytest
                 traceback.print_exc()
@@ -41,3 +44,34 @@ def as_agent(test: Callable[[Path, Children], None]) -> Callable[[Path], None]:
 
     isolated.__name__ = test.__name__
     return isolated
+
+
+def as_agent_that_forks(test: Test) -> Callable[[Path], None]:
+    """Return the test, to run in a subreaper that has imported torch.
+
+    Its warm process is a fork of it, which costs a tenth of one that imports torch again.
+    """
+
+    def isolated(tmp_path: Path) -> None:
+        words = [sys.executable, "-c", _ACT, test.__module__, test.__name__, tmp_path]
+        done = forks.run(words, forks.UP, cwd=forks.ROOT, timeout=_ACT_SECONDS)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    isolated.__name__ = test.__name__
+    isolated.test = test  # type: ignore[attr-defined] # for ``act``
+    return isolated
+
+
+def act() -> None:
+    """Run the test that the command line names."""
+    module, name, folder = sys.argv[1:]
+    forks.fork_below()
+    _act(getattr(importlib.import_module(module), name).test, Path(folder))
+
+
+def _act(test: Test, tmp_path: Path) -> None:
+    become_subreaper()
+    children = Children()
+    test(tmp_path, children)
+    children.release_all()
+    until(lambda: children.sweep_orphans() == 0)

@@ -1,4 +1,4 @@
-"""The agent with ``engine.launcher``: script jobs through torch elastic.
+"""The agent with ``engine.launcher``: script jobs whose ranks are real processes.
 
 These properties cannot be tested with the fake launcher.
 """

@@ -126,6 +126,23 @@ def test_lost_answers_of_commits_double_nothing_and_failures_lose_nothing(
     assert _points(faulty) == {"loss": [1, 2, 3, 4, 5], "val/loss": [1, 2, 3]}
 
 
+@pytest.mark.parametrize("idle", ["", "a/", "z/"])
+def test_a_file_that_grows_during_each_step_is_not_sent_record_by_record(
+    faulty: Faulty, folder: Folder, told: list[str], idle: str
+) -> None:
+    """Alone, or beside a file that comes before or after it and does not grow."""
+    uploader, steps_in_a_row = _uploader(faulty, folder, told), 1
+    if idle:
+        _append(_path(folder, idle), _records(range(3)))
+    _append(_path(folder, "m"), _records(range(3)))
+    _run(uploader, last=False)
+    _append(_path(folder, "m"), _records(range(3, 6)))
+    while uploader.step(False):
+        _append(_path(folder, "m"), _records(range(3 * steps_in_a_row, 3 * steps_in_a_row + 3)))
+        steps_in_a_row += 1
+    assert steps_in_a_row <= 2
+
+
 def test_two_agents_store_each_scalar_once(faulty: Faulty, folder: Folder, told: list[str]) -> None:
     first, second = _uploader(faulty, folder, told), _uploader(faulty, folder, told)
     for start in range(0, 40, 10):

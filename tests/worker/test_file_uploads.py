@@ -129,6 +129,28 @@ def test_two_uploaders_of_one_attempt_store_each_line_once(faulty: Faulty, folde
     assert _steps(faulty) == list(range(1, 41))
 
 
+@pytest.mark.parametrize("kind", ["metrics", "logs"])
+def test_only_a_backlog_is_sent_without_a_pause(faulty: Faulty, folder: Folder, kind: str) -> None:
+    """A job that writes during each step would otherwise have a transaction for each line."""
+    metrics = kind == "metrics"
+    uploader = (MetricsUploader if metrics else LogUploader)(faulty, folder, STREAM, _ignore)
+
+    def write(steps: range) -> None:
+        if metrics:
+            _write_metrics(folder, steps)
+        else:
+            _write_logs(folder, 0, [f"{step:100}" for step in steps])
+
+    write(range(1, 3))
+    assert not uploader.step(False)
+    write(range(3, 10_000))
+    steps_in_a_row = 1
+    while uploader.step(False):
+        steps_in_a_row += 1
+        write(range(10_000 * steps_in_a_row, 10_000 * steps_in_a_row + 2))
+    assert 2 <= steps_in_a_row <= 10
+
+
 def test_a_sealed_stream_takes_nothing_and_its_uploader_comes_to_an_end(
     faulty: Faulty, folder: Folder
 ) -> None:

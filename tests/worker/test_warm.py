@@ -21,7 +21,7 @@ from lockstep.worker.launch.identity import launcher_key, started_in
 from lockstep.worker.launch.sweeping import Children, ProcessTree
 from tests.harness.attempts import assignment_of
 from tests.harness.processes import until
-from tests.worker.subreaper import as_agent
+from tests.worker.subreaper import as_agent, as_agent_that_forks
 
 READY_SECONDS = 60.0
 SCRIPT = """
@@ -105,7 +105,7 @@ def test_a_forked_launcher_equals_a_started_one(tmp_path: Path, children: Childr
     warm.close()
 
 
-@as_agent
+@as_agent_that_forks
 def test_a_killed_forked_launcher_ends_its_ranks_and_not_the_warm_process(
     tmp_path: Path, children: Children
 ) -> None:
@@ -126,7 +126,7 @@ def test_a_killed_forked_launcher_ends_its_ranks_and_not_the_warm_process(
     warm.close()
 
 
-@as_agent
+@as_agent_that_forks
 def test_without_a_warm_process_a_launcher_is_started_by_its_command(
     tmp_path: Path, children: Children
 ) -> None:
@@ -144,7 +144,7 @@ def test_without_a_warm_process_a_launcher_is_started_by_its_command(
     warm.close()
 
 
-@as_agent
+@as_agent_that_forks
 def test_a_warm_process_without_answer_is_ended_with_its_forks(
     tmp_path: Path, children: Children
 ) -> None:
@@ -165,7 +165,7 @@ def test_a_warm_process_without_answer_is_ended_with_its_forks(
     warm.close()
 
 
-@as_agent
+@as_agent_that_forks
 def test_the_warm_process_ends_with_its_agent_and_launchers_remain(
     tmp_path: Path, children: Children
 ) -> None:

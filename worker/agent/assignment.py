@@ -162,7 +162,7 @@ class Attempt:
 
     def kill_lost(self) -> None:
         """Kill at once, because the lease is lost, and write nothing more."""
-        if not self._lost:
+        if self.leased and not self._lost:  # It may have ended since the renewal.
             self._log.warning("the lease was lost: killing the ranks")
         self._lost = True
         self._wake.set()

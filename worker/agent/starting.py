@@ -6,13 +6,17 @@ Not here: the folder's contents (``worker.launch.preparing``), and the phases of
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Final
+
+import structlog
 
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.kinds.devices import named
 from lockstep.domain.life.outcomes import Outcome, Reason
 from lockstep.domain.spec.stored import read_stored_spec
+from lockstep.storage.attempts import events
 from lockstep.storage.attempts.attempts import Claim
 from lockstep.storage.objects.repositories import RepositoryUnreachableError
 from lockstep.storage.series import inherited
@@ -23,13 +27,19 @@ from lockstep.worker.agent.peers import interface_to_peers
 from lockstep.worker.devices.drivers import used_bytes
 from lockstep.worker.folders import Folder
 from lockstep.worker.launch import launching
-from lockstep.worker.launch.preparing import is_disk_failure, prepare
+from lockstep.worker.launch.preparing import is_disk_failure, is_full_disk, prepare
 from lockstep.worker.upload.kept import restoring
 from lockstep.worker.upload.reconciling import reconciled
 
 _OF_THE_DATABASE: Final = (ErrorCode.UNAVAILABLE, ErrorCode.STORAGE_FULL)
 PREPARE_TRIES: Final = 4
 """Failures of store or disk in a row after which another node takes the attempt."""
+FULL_DISK_SECONDS: Final = 120.0
+"""An attempt waits so long for space on a full disk before such a failure counts, like a
+checkpoint. Without the wait, a disk that is full for a moment would use up a job's retries, and
+quarantine its node."""
+
+log = structlog.get_logger(__name__)
 
 
 class LauncherStart:
@@ -46,6 +56,7 @@ class LauncherStart:
         self.claim = claim
         self._context, self._folder = context, folder
         self._failures = 0
+        self._full_since: float | None = None
         self._reason = Reason.STORAGE
         self.node_failed = False
         """True if the failure is one of the node."""
@@ -81,6 +92,8 @@ class LauncherStart:
             if isinstance(error, LockstepError) and error.code in _OF_THE_DATABASE:
                 # One that is away, being restored, or full: no other node can do better.
                 raise
+            if is_full_disk(error) and self._may_wait_for_space(error):
+                raise
             self._failures += 1
             if self._failures < PREPARE_TRIES:
                 raise
@@ -91,6 +104,30 @@ class LauncherStart:
             self.node_failed = self._reason is Reason.LAUNCH_FAILED or is_disk_failure(error)
             message = f"preparing the attempt on this node failed: {type(error).__name__}: {error}"
             return Outcome.of(self._reason, message)
+
+    def _may_wait_for_space(self, error: Exception) -> bool:
+        """Return whether the disk may still become free in time; report the wait once."""
+        if self._full_since is None:
+            self._full_since = time.monotonic()
+            try:
+                self._report_wait(error)
+            except LockstepError as failure:  # The wait counts, not its event.
+                log.warning("the wait for space was not reported", error=failure.message)
+        return time.monotonic() < self._full_since + FULL_DISK_SECONDS
+
+    def _report_wait(self, error: Exception) -> None:
+        claim, node = self.claim, self._context.node_name
+        with self._context.database.jobs() as session:
+            events.add(
+                session,
+                job_id=claim.job_id,
+                attempt=claim.attempt_number,
+                kind="warning",
+                message=f"the disk of node {node} is full: the attempt waits for space, at most "
+                f"{FULL_DISK_SECONDS:g} s ({error})",
+                actor=f"node:{node}",
+                origin=f"{claim.assignment_id}:full_disk",
+            )
 
     def _start(self, fence: Callable[[], float | None]) -> bool:
         context, folder = self._context, self._folder

@@ -32,7 +32,8 @@ from lockstep.worker.launch import code, resuming
 DISK_FREE_BYTES_MIN: Final = 64 * 2**20
 """On the disk of the node's folder. Below it no attempt is started: its logs, metrics and
 checkpoints would not fit."""
-_DISK_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
+_FULL_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_DISK_ERRNOS: Final = _FULL_ERRNOS | {errno.EROFS, errno.EIO}
 
 
 class InitUnavailableError(Exception):
@@ -93,6 +94,11 @@ def prepare(
 def is_disk_failure(error: Exception) -> bool:
     """Return whether an error of :func:`prepare` is a full or failing disk."""
     return isinstance(error, OSError) and error.errno in _DISK_ERRNOS
+
+
+def is_full_disk(error: Exception) -> bool:
+    """Return whether an error of :func:`prepare` is a full disk, which may get space again."""
+    return isinstance(error, OSError) and error.errno in _FULL_ERRNOS
 
 
 def _check_disk(folder: Path) -> None:

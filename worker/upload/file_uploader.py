@@ -43,6 +43,9 @@ class Chunk(NamedTuple, Generic[Offset, Record]):
     before: Offset
     after: Offset
     records: list[Record]
+    more: bool = True
+    """The file may have had more when it was read. Otherwise the next piece waits for the loop's
+    pause: a job that writes all the time is stored a few times a second, not line by line."""
 
 
 class FileUploader(ABC, Generic[Offset, Record]):
@@ -113,11 +116,7 @@ class FileUploader(ABC, Generic[Offset, Record]):
         except Exception as error:
             # It is not certain that it was committed: the offset is read again.
             self._offset = None
-            if is_poison(error):
-                tries = (
-                    self._poisoned[1] if self._poisoned and self._poisoned[0] == batch.before else 0
-                )
-                self._poisoned = (batch.before, tries + 1)
+            self._count_poison(batch.before, error)
             raise
         if accepted:
             self._take(batch.after)
@@ -128,7 +127,12 @@ class FileUploader(ABC, Generic[Offset, Record]):
             self.refused = self.refused or (
                 self._offset == batch.before and not is_open(self._database, self._stream)
             )
-        return True
+        return last or batch.more or not accepted
+
+    def _count_poison(self, before: Offset, error: Exception) -> None:
+        if is_poison(error):
+            tries = self._poisoned[1] if self._poisoned and self._poisoned[0] == before else 0
+            self._poisoned = (before, tries + 1)
 
     def _was_set_back(self, offset: Offset) -> bool:
         """Everything is sent: check that the database still has it."""

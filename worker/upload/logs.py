@@ -72,7 +72,8 @@ class LogUploader(FileUploader[logs.LogOffset, LogRecord]):
         if found.offset == at.offset:
             return Chunk(at, logs.LogOffset(self._next(at.segment), 0), []) if complete else None
         records = [record for line in found.lines if (record := _log_record(line)) is not None]
-        return Chunk(at, logs.LogOffset(at.segment, found.offset), records)
+        after = logs.LogOffset(at.segment, found.offset)
+        return Chunk(at, after, records, more=complete or not found.at_end)
 
     def _next(self, segment: int) -> int:
         """Return the segment to read after a complete one, behind empty ones of user code."""

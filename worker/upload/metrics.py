@@ -128,12 +128,13 @@ class MetricsUploader(PointsUploader[int, Record]):
             end = found.offset
             if self._decimator.keep_every == 1 or len(records) >= RECORDS_ENOUGH:
                 break
-        if end == offset:
+        if end == offset or found.at_end:
             self._decimator.caught_up()
+        if end == offset:
             if last:
                 self._report_missing()
             return None
-        return Chunk(offset, end, records)
+        return Chunk(offset, end, records, more=not found.at_end)
 
     def _passed_over(self, start: int, end: int) -> None:
         """Name zero bytes in the spool: a piece that is gone, or a damaged line."""

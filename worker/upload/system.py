@@ -109,7 +109,7 @@ class SystemUploader(PointsUploader[int, metrics.StepValues]):
         if found.offset == offset:
             return None
         records = [record for line in found.lines if (record := _record(line.text)) is not None]
-        return Chunk(offset, found.offset, records)
+        return Chunk(offset, found.offset, records, more=not found.at_end)
 
     def _append(self, batch: Chunk[int, metrics.StepValues]) -> bool:
         return self._append_points(

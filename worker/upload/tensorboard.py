@@ -79,6 +79,7 @@ class EventFilesUploader(PointsUploader[Offsets, metrics.StepValues]):
         self._sources = EventSources(folder)
         self._files: list[str] = []
         self._turn = 0
+        self._read_since_pause: set[str] = set()
         self._damaged: dict[str, str] = {}
         self._warned: set[str] = set()
         self._read_bytes = self._scalar_bytes = 0
@@ -107,13 +108,27 @@ class EventFilesUploader(PointsUploader[Offsets, metrics.StepValues]):
                 continue
             self._turn += turn + 1
             if piece.end > at:
-                return Chunk(offsets, {**offsets, source: piece.end}, piece.records)
+                more = self._more(name, piece)
+                return Chunk(offsets, {**offsets, source: piece.end}, piece.records, more)
             self._damaged[source] = f"{name} is damaged at byte {at}: {piece.damage}"
             return Chunk(offsets, {**offsets, source: -1 - at}, [])
-        self._decimator.caught_up()
+        self._caught_up()
         if last:
             self._decimator.ended()
         return None
+
+    def _more(self, name: str, piece: _Piece) -> bool:
+        """Return whether this file or another may have more: one that grows has had its turn."""
+        again = name in self._read_since_pause or len(self._files) == 1
+        self._read_since_pause.add(name)
+        if piece.at_end and again:
+            self._caught_up()
+            return False
+        return True
+
+    def _caught_up(self) -> None:
+        self._decimator.caught_up()
+        self._read_since_pause.clear()
 
     def _find_files(self, offsets: Offsets, *, last: bool) -> None:
         """Find new files, and note how fast all of them grow."""
@@ -188,6 +203,7 @@ class EventFilesUploader(PointsUploader[Offsets, metrics.StepValues]):
             self._records(PurePosixPath(name).parent.as_posix(), scalars, at_end=at_end),
             end,
             damage,
+            at_end,
         )
 
     def _records(

@@ -24,9 +24,9 @@ BACKOFF_SECONDS_MAX = 5.0
 class UploadLoop:
     """Call ``step(last)`` repeatedly.
 
-    ``step`` returns whether it moved anything. ``last`` is True once the writer is gone; if it then
-    moves nothing, the stream has ended. Exceptions are logged and the step is retried: it must
-    leave its offset unchanged.
+    ``step`` returns whether another one must follow at once. ``last`` is True once the writer is
+    gone; the stream has ended when no other step must follow then. Exceptions are logged and the
+    step is retried: it must leave its offset unchanged.
     """
 
     def __init__(self, name: str, step: Callable[[bool], bool], *, pause_seconds: float):
@@ -68,7 +68,7 @@ class UploadLoop:
         while not self._stopped:
             last = self._finishing
             try:
-                moved = self._step(last)
+                must_follow = self._step(last)
             except Exception as error:  # noqa: BLE001 - whatever is away or wrong, the stream is kept and tried again
                 failures += 1
                 log.warning(
@@ -80,7 +80,7 @@ class UploadLoop:
                 self._wake.clear()
                 continue
             failures = 0
-            if moved:
+            if must_follow:
                 continue
             if last:
                 return

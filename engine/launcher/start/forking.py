@@ -10,8 +10,7 @@ Ranks that could behave differently after a fork are not forked: see :func:`nurs
 started by exec, seconds later and otherwise the same. A user's script always is: it must find its
 own modules and its own interpreter.
 
-Not here: the environment of a rank, and the time of its release
-(``engine.launcher.start.one_node``, ``engine.launcher.start.elastic``).
+Not here: the environment of a rank, and the time of its release (``engine.launcher.start.ranks``).
 """
 
 from __future__ import annotations
@@ -133,11 +132,11 @@ def _set_early(assignment: AssignmentFile) -> str | None:
     return f"the job sets {', '.join(names)}" if names else None
 
 
-def preload(more: tuple[str, ...] = ()) -> str | None:
-    """Import the ranks' modules and ``more``; return the obstacle, or None."""
+def preload() -> str | None:
+    """Import the ranks' modules; return the obstacle, or None."""
     try:
         with _environ(_WHILE_IMPORTING):
-            for name in (*_PRELOADED, *more):
+            for name in _PRELOADED:
                 importlib.import_module(name)
     except Exception:  # noqa: BLE001 - the ranks will raise it too, in the job's log
         return f"importing failed:\n{traceback.format_exc()}"

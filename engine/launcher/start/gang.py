@@ -1,9 +1,7 @@
-"""Interface between an attempt and the way its ranks are started.
+"""Description of a node's ranks, for their start.
 
-``engine.launcher.start.one_node`` starts ranks on one node, ``engine.launcher.start.elastic`` on
-several. The rest of this package does not depend on the choice.
-
-Not here: watching the ranks (``engine.launcher.watch``).
+Not here: the start (``engine.launcher.start.ranks``), watching the ranks
+(``engine.launcher.watch``).
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class PeersUnreachableError(Exception):
@@ -36,6 +34,7 @@ class Gang:
     node_rank: int
     node_count: int
     ranks_here: int
+    world_size: int
     rendezvous_host: str
     rendezvous_port: int
     argv: tuple[str, ...]
@@ -58,25 +57,10 @@ class Gang:
     """Finds the rank that the failed ones have lost, before the others are ended."""
 
 
-class Launcher(Protocol):
-    """Method of starting a gang."""
+class GangPlace(NamedTuple):
+    """Place of a node's ranks among those of all nodes."""
 
-    def run(self, gang: Gang, on_started: Callable[[Mapping[int, RankProcess]], None]) -> None:
-        """Start the ranks and return once each of them has ended.
-
-        Runs in the main thread, which must not end before the ranks do. Once one rank has failed
-        the others get SIGTERM. Ranks are never restarted, because retries belong to the service.
-
-        Parameters
-        ----------
-        gang : Gang
-        on_started : callable
-            Called once, when all ranks of this node run, with their processes by global rank.
-
-        Raises
-        ------
-        PeersUnreachableError
-            If the rendezvous of the nodes failed.
-        Exception
-            Any other error that prevented the start of the ranks.
-        """
+    first: int
+    """Global rank of the node's first."""
+    port: int
+    """Port at which rank 0 opens the ranks' own store."""

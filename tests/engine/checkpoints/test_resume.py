@@ -1,6 +1,6 @@
 """A run that was stopped and resumed ends like one that was not.
 
-With new processes and torch elastic between them: ``tests.engine.runtime.test_alone``.
+With new processes between them: ``tests.engine.runtime.test_alone``.
 """
 
 from __future__ import annotations

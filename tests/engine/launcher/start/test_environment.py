@@ -175,39 +175,48 @@ def test_the_thread_count_of_the_job_takes_precedence() -> None:
     assert rank_environment(assignment, Path("/attempt"), cores=12)["OMP_NUM_THREADS"] == "3"
 
 
-@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize("ranks", [[1], [1, 2]], ids=["one node", "two nodes"])
 def test_the_variables_of_a_rank_are_those_of_the_documentation(
-    attempt: Attempt, tmp_path: Path, nodes: int
+    attempt: Attempt, tmp_path: Path, ranks: list[int]
 ) -> None:
     """Real ranks on one node and on two: variables and table are the same set."""
-    parts = [attempt, *(Attempt(tmp_path / "other") for _ in range(nodes - 1))]
+    parts = [attempt, *(Attempt(tmp_path / "other") for _ in ranks[1:])]
     port = free_port()
     for node_rank, part in enumerate(parts):
         part.folder.mkdir(exist_ok=True)
         gang = {
             "node_rank": node_rank,
-            "node_count": nodes,
-            "world_size": nodes,
+            "node_count": len(ranks),
+            "world_size": sum(ranks),
             "rendezvous_port": port,
+            "interface": "lo" if len(ranks) > 1 else None,
         }
-        part.script(DUMP, **gang, interface="lo" if nodes > 1 else None)
+        part.script(DUMP, ranks=ranks[node_rank], **gang)
         # With PYTHONPATH it is not forked, and each launcher of two nodes would import torch.
-        skipped = "PYTHONPATH" if nodes == 2 else ""
+        skipped = "PYTHONPATH" if len(ranks) == 2 else ""
         part.start(environ={name: SECRETS[name] for name in SECRETS if name != skipped})
     try:
-        assert all(part.outcome(seconds=120).reason is Reason.SUCCEEDED for part in parts)
+        found = {
+            rank: json.loads(part.lines(rank)[0])[0]
+            for part in parts
+            if part.outcome(seconds=120).reason is Reason.SUCCEEDED
+            for rank in part.ranks()
+        }
     finally:
         for part in parts[1:]:
             part.end()
-    environ = json.loads(attempt.lines(0)[0])[0]
     kept = [re.compile(each.pattern) for each in job_environment.KEPT]
     of_the_node = {name for name in os.environ if any(pattern.fullmatch(name) for pattern in kept)}
-    expected = {
-        each.name for each in job_environment.SET if each.only != "several nodes" or nodes > 1
-    }
-    assert (
-        set(environ) - of_the_node - {"LC_CTYPE"} == expected - of_the_node
-    )  # Python itself sets LC_CTYPE
+    documented = {each.name for each in job_environment.SET}
+    for environ in found.values():
+        # Python itself sets LC_CTYPE.
+        assert set(environ) - of_the_node - {"LC_CTYPE"} == documented - of_the_node
+    numbers = "RANK ROLE_RANK LOCAL_RANK GROUP_RANK LOCAL_WORLD_SIZE WORLD_SIZE ROLE_WORLD_SIZE GROUP_WORLD_SIZE"
+    expected = ["0 0 0 0 1 3 3 2", "1 1 0 1 2 3 3 2", "2 2 1 1 2 3 3 2"]
+    assert [" ".join(found[rank][name] for name in numbers.split()) for rank in sorted(found)] == (
+        expected if len(ranks) == 2 else ["0 0 0 0 1 1 1 1"]
+    )
+    assert len({environ["MASTER_PORT"] for environ in found.values()}) == 1
 
 
 @pytest.mark.parametrize("variable", job_environment.SET, ids=lambda each: each.name)

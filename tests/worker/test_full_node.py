@@ -1,0 +1,68 @@
+"""A node whose disk is full while an attempt starts: the attempt waits for space.
+
+Not here: a disk that stays full (``test_agent_faults``), and a full disk under running jobs
+(``tests.faults.test_full_disk``).
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from lockstep.domain.life.quarantine import to_quarantine
+from lockstep.storage.attempts import nodes
+from lockstep.worker.agent.starting import PREPARE_TRIES
+from tests.harness.node import Node
+from tests.harness.processes import until
+
+
+@pytest.fixture
+def small_node(own_node: Node) -> Iterator[Node]:
+    """Return a node whose folder is a full file system."""
+    own_node.dir.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=80m,mode=0700", "tmpfs", str(own_node.dir)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("NOT RUN: mounting a file system needs root")
+    (own_node.dir / "filler").write_bytes(bytes(76 * 2**20))
+    yield own_node
+    own_node.close()
+    subprocess.run(["umount", "--lazy", str(own_node.dir)], check=True)
+
+
+def waits(node: Node, job_id: str) -> list[str]:
+    """Return the messages about waits for space."""
+    return [message for kind, message in node.events(job_id) if kind == "warning"]
+
+
+def test_a_disk_that_is_full_for_a_while_costs_no_attempt_and_no_node(small_node: Node) -> None:
+    node = small_node
+    node.start()
+    waiting = [node.submit("ranks(); finish()", retry={"max": 0}) for _ in range(2)]
+    until(
+        lambda: node.said("a transition failed and is retried") >= 4 * PREPARE_TRIES,
+        60,
+        "more tries than a disk that fails has",
+    )
+    for job_id in waiting:
+        (message,) = waits(node, job_id)
+        assert message.startswith(
+            f"the disk of node {node.name} is full: the attempt waits for space, at most 120 s "
+            "([Errno 28] the disk has "
+        )
+    (node.dir / "filler").unlink()
+    for job_id in waiting:
+        assert node.wait(job_id, "succeeded").attempt_count == 1
+    with node.database.read_jobs() as session:
+        assert list(to_quarantine(nodes.failures(session), together_seconds=300.0)) == []
+
+
+def test_an_attempt_that_waits_for_space_can_be_cancelled(small_node: Node) -> None:
+    node = small_node
+    node.start()
+    job_id = node.submit("ranks(); finish()")
+    until(lambda: waits(node, job_id), 60, "the wait")
+    node.cancel(job_id)
+    node.wait(job_id, "cancelled")
+    node.released(job_id)
