@@ -170,7 +170,7 @@ RULES: Final[dict[Reason, _Rule]] = {
         _RETRY,
         True,
         "failed",
-        "Check that the node can reach the store or the repository, or send the folder with --code.",
+        "Check that the node can reach the store or the repository, or submit with --code.",
     ),
     Reason.OUT_OF_MEMORY: _Rule(
         RetryClass.REPLAN,

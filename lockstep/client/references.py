@@ -21,7 +21,7 @@ _ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 def job_path(reference: str, rest: str = "") -> str:
     """Return the address of a job, or one below it."""
-    # /v1/jobs/plan is another address, and no job can have this name; the others are no part of one.
+    # /v1/jobs/plan is another address, and no job has this name; the others are no part of one.
     if reference in ("", ".", "..", "plan") or "/" in reference:
         detail = f"there is no job {reference!r}"
         raise NotFoundError(

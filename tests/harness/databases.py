@@ -65,7 +65,8 @@ def postgres_server() -> Iterator[PostgresServer]:
     """Run one server per test process.
 
     It keeps a silent transaction of this process for ten minutes, and this process waits a minute
-    for a connection: a machine that stands still for ten seconds must not fail a test. Programs that tests start have the limit of the product.
+    for a connection: a machine that stands still for ten seconds must not fail a test. Programs
+    that tests start have the limits of the product.
     """
     with postgres() as server, pytest.MonkeyPatch.context() as patched:
         if server is None:

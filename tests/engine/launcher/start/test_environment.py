@@ -211,7 +211,10 @@ def test_the_variables_of_a_rank_are_those_of_the_documentation(
     for environ in found.values():
         # Python itself sets LC_CTYPE.
         assert set(environ) - of_the_node - {"LC_CTYPE"} == documented - of_the_node
-    numbers = "RANK ROLE_RANK LOCAL_RANK GROUP_RANK LOCAL_WORLD_SIZE WORLD_SIZE ROLE_WORLD_SIZE GROUP_WORLD_SIZE"
+    numbers = (
+        "RANK ROLE_RANK LOCAL_RANK GROUP_RANK "
+        "LOCAL_WORLD_SIZE WORLD_SIZE ROLE_WORLD_SIZE GROUP_WORLD_SIZE"
+    )
     expected = ["0 0 0 0 1 3 3 2", "1 1 0 1 2 3 3 2", "2 2 1 1 2 3 3 2"]
     assert [" ".join(found[rank][name] for name in numbers.split()) for rank in sorted(found)] == (
         expected if len(ranks) == 2 else ["0 0 0 0 1 1 1 1"]
