@@ -54,8 +54,9 @@ def as_agent_that_forks(test: Test) -> Callable[[Path], None]:
 
     def isolated(tmp_path: Path) -> None:
         words = [sys.executable, "-c", _ACT, test.__module__, test.__name__, tmp_path]
-        done = forks.run(words, forks.UP, cwd=forks.ROOT, timeout=_ACT_SECONDS)
-        assert done.returncode == 0, done.stdout + done.stderr
+        # No pipes: a warm process that remains after a failure would keep them open.
+        done = forks.Forked(words, forks.UP, cwd=forks.ROOT, stdout=1, stderr=2)
+        assert done.wait(_ACT_SECONDS) == 0, "see the traceback above"
 
     isolated.__name__ = test.__name__
     isolated.test = test  # type: ignore[attr-defined] # for ``act``
