@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shutil
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -27,10 +28,13 @@ from typing import Final
 from pydantic import BaseModel, ValidationError
 
 from lockstep.client.errors import ClientError, UsageError
-from lockstep.system.files import replacing
+from lockstep.system.files import replacing, try_to_write
 
 SOCKET_PATH_BYTES_MAX: Final = 100
 """The kernel's limit is 107; the rest is left for suffixes."""
+
+FREE_BYTES_MIN: Final = 8 * 2**20
+"""On the home's disk, for a start: logs, and SQLite's write-ahead logs."""
 
 
 class RunFile(BaseModel, frozen=True):
@@ -70,16 +74,31 @@ class Home:
         return cls(Path(platformdirs.user_data_dir("lockstep", appauthor=False)))
 
     def create(self) -> None:
-        """Create the folder and its subfolders with mode 0700: they hold the token and code."""
+        """Create the folder and its subfolders with mode 0700: they hold the token and code.
+
+        Raises
+        ------
+        UsageError
+            If the service cannot store its data there. On a full disk its programs would end
+            without a word, because their logs are there, too.
+        """
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             for name in ("logs", "store", "node", "broker"):
                 (self.folder / name).mkdir(mode=0o700, exist_ok=True)
+            try_to_write(str(self.folder))
+            free = shutil.disk_usage(self.folder).free
         except OSError as error:
             raise UsageError(
                 f"{self.folder}: cannot store the service's data: {error.strerror}",
                 next_step="give another folder with --home or LOCKSTEP_HOME",
             ) from None
+        if free < FREE_BYTES_MIN:
+            raise UsageError(
+                f"{self.folder}: cannot store the service's data: its disk has "
+                f"{free / 2**20:.1f} MiB free, and {FREE_BYTES_MIN / 2**20:.0f} MiB are required",
+                next_step="free space there, or give another folder with --home or LOCKSTEP_HOME",
+            )
 
     def running(self) -> RunFile | None:
         """Return the contents of ``run.json``, which may be outdated."""
