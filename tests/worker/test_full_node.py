@@ -41,7 +41,7 @@ def test_a_disk_that_is_full_for_a_while_costs_no_attempt_and_no_node(small_node
     node.start()
     waiting = [node.submit("ranks(); finish()", retry={"max": 0}) for _ in range(2)]
     until(
-        lambda: node.said("a transition failed and is retried") >= 4 * PREPARE_TRIES,
+        lambda: node.said("a transition failed and is retried") > 2 * PREPARE_TRIES + 1,
         60,
         "more tries than a disk that fails has",
     )
