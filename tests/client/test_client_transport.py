@@ -343,8 +343,8 @@ def test_a_reference_cannot_change_other_parts_of_the_address(
     client: Client, server: ReplayServer
 ) -> None:
     with pytest.raises(NotFoundError):
-        client.job("../nodes?x=1")
-    assert server.asked[0].path == "/v1/jobs/..%2Fnodes%3Fx%3D1"
+        client.job("..%2Fnodes?x=1#y")
+    assert server.asked[0].path == "/v1/jobs/..%252Fnodes%3Fx%3D1%23y"
 
 
 def test_followed_logs_continue_from_the_cursor_until_the_job_is_complete(

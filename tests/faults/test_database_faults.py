@@ -49,6 +49,7 @@ NOT_TOLD: Final = {
     "worker.upload.stream.is_open": (
         "a stream is looked at only after a refused append: lost answers make it so"
     ),
+    "worker.agent.starting._report_wait": "the disk of the story's node has space",
     "worker.agent.claims.claim_again": "no backup is restored in the story",
     "worker.upload.events.effects._report_missing_points": "likewise",
     "worker.upload.events.effects.report_save_time": "the story's launcher measures no save",

@@ -293,6 +293,8 @@ def serve(channel: int, modules: Sequence[str]) -> None:
     """Fork the requested programs until the tests have ended. In a fork, run the program."""
     for name in modules:
         importlib.import_module(name)
+        if name.endswith("__main__"):
+            del sys.modules[name]  # What it imports stays; runpy warns of itself.
     assert left_open() is None
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C at the terminal is for the tests.
     gc.collect()
