@@ -72,7 +72,7 @@ class Room:
 
     @property
     def is_file(self) -> bool:
-        """Whether the database is a file on a disk of this machine."""
+        """Return whether the database is a file on a disk of this machine."""
         return self._folder is not None
 
     def require_writable_disk(self) -> None:

@@ -9,21 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness import disks
 from tests.harness.processes import ROOT, inherited
 
 
 @pytest.fixture
 def full_home(tmp_path: Path) -> Iterator[Path]:
     """Return a home on a file system without free space."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("NOT RUN: mounting a file system needs root")
-    with pytest.raises(OSError, match="No space left"):
-        (folder / "filler").write_bytes(bytes(2**21))
-    yield folder / "home"
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+    with disks.small_disk(tmp_path / "disk", "size=1m") as folder:
+        disks.fill(folder)
+        yield folder / "home"
 
 
 @pytest.mark.parametrize("words", [("up",), ("up", "--detach"), ("migrate",)])

@@ -8,13 +8,13 @@ Not here: injected errors (``tests.harness.databases``).
 from __future__ import annotations
 
 import errno
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.harness import disks
 from tests.harness.builders import script
 from tests.harness.processes import until
 from tests.harness.service import Service, service
@@ -42,17 +42,8 @@ with open(os.environ["LOCKSTEP_METRICS"], "a") as metrics:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={SIZE},mode=0700", "tmpfs", str(folder)],
-        capture_output=True,
-        check=False,
-    )
-    if mounted.returncode:
-        pytest.skip("NOT RUN: mounting a file system needs root")
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+    with disks.small_disk(tmp_path / "disk", f"size={SIZE},mode=0700") as folder:
+        yield folder
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from sqlalchemy import text
 
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.storage.db.database import Database
+from tests.harness import disks
 from tests.harness.databases import Urls, copied
 from tests.harness.processes import ROOT, inherited
 
@@ -34,24 +35,14 @@ with database.jobs() as session:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """Return the folder of a file system of 8 MiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("NOT RUN: mounting a file system needs root")
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
-def fill(disk: Path) -> None:
-    with pytest.raises(OSError, match="No space left"):
-        (disk / "filler").write_bytes(bytes(2**24))
+    with disks.small_disk(tmp_path / "disk", "size=8m") as folder:
+        yield folder
 
 
 def test_jobs_are_placed_while_the_temporary_folder_is_full(
     sqlite_urls: Urls, small_disk: Path
 ) -> None:
-    fill(small_disk)
+    disks.fill(small_disk)
     done = subprocess.run(
         [sys.executable, "-c", PLACE_ALL, *sqlite_urls],
         env={**inherited(), "TMPDIR": str(small_disk)},
@@ -66,7 +57,7 @@ def test_jobs_are_placed_while_the_temporary_folder_is_full(
 def test_a_full_disk_is_named_inside_a_savepoint(sqlite_template: Path, small_disk: Path) -> None:
     database = Database(*copied(sqlite_template, small_disk))
     database.ping()
-    fill(small_disk)
+    disks.fill(small_disk)
     large = text("CREATE TABLE large AS SELECT zeroblob(30000000) AS bytes")
     with (
         pytest.raises(LockstepError) as failure,

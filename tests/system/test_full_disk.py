@@ -15,6 +15,7 @@ import pytest
 
 from lockstep.system.log_stream import LINE_BYTES_MAX, LogStream
 from lockstep.system.untrusted import Untrusted
+from tests.harness import disks
 
 
 def test_a_line_that_cannot_be_written_is_counted_and_reported_later(tmp_path: Path) -> None:
@@ -92,13 +93,8 @@ def test_no_call_of_a_logger_raises(log_format: str, output: str) -> None:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """Return the folder of a file system of 64 KiB and 16 inodes."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k,nr_inodes=16", "tmpfs", str(folder)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("NOT RUN: mounting a file system needs root")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with disks.small_disk(tmp_path / "disk", "size=64k,nr_inodes=16") as folder:
+        yield folder
 
 
 def test_a_file_is_rewritten_on_a_full_disk(small_disk: Path) -> None:

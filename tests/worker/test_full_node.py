@@ -6,7 +6,6 @@ Not here: a disk that stays full (``test_agent_faults``), and a full disk under 
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from lockstep.domain.life.quarantine import to_quarantine
 from lockstep.storage.attempts import nodes
 from lockstep.worker.agent.starting import PREPARE_TRIES
+from tests.harness import disks
 from tests.harness.node import Node
 from tests.harness.processes import until
 
@@ -21,14 +21,10 @@ from tests.harness.processes import until
 @pytest.fixture
 def small_node(own_node: Node) -> Iterator[Node]:
     """Return a node whose folder is a full file system."""
-    own_node.dir.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=80m,mode=0700", "tmpfs", str(own_node.dir)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("NOT RUN: mounting a file system needs root")
-    (own_node.dir / "filler").write_bytes(bytes(76 * 2**20))
-    yield own_node
-    own_node.close()
-    subprocess.run(["umount", "--lazy", str(own_node.dir)], check=True)
+    with disks.small_disk(own_node.dir, "size=80m,mode=0700"):
+        (own_node.dir / "filler").write_bytes(bytes(76 * 2**20))
+        yield own_node
+        own_node.close()
 
 
 def waits(node: Node, job_id: str) -> list[str]:

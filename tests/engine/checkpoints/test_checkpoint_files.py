@@ -8,7 +8,6 @@ import math
 import os
 import resource
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from lockstep.engine.checkpoints import checkpoint
 from lockstep.engine.checkpoints.checkpoint import CheckpointMetric
 from lockstep.engine.runtime.errors import EngineError
 from tests.engine.checkpoints.killed import saver
+from tests.harness import disks
 from tests.harness.drills import Drill
 
 WORDS = 50_000
@@ -105,17 +105,8 @@ def test_a_file_that_cannot_grow_is_a_storage_failure(tmp_path: Path, small_file
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """File system of 512 kB, with room for two checkpoints and not for three."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(folder)],
-        capture_output=True,
-        check=False,
-    )
-    if mounted.returncode:
-        pytest.skip("NOT RUN: mounting a file system needs root")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with disks.small_disk(tmp_path / "disk", "size=512k") as folder:
+        yield folder
 
 
 @pytest.mark.contract(28)

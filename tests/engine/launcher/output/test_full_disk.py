@@ -7,13 +7,13 @@ The disk is a small tmpfs, which needs root; otherwise the module is skipped wit
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from lockstep.domain.life.outcomes import Reason
+from tests.harness import disks
 from tests.harness.attempts import Attempt
 from tests.harness.drills import Drill
 
@@ -29,17 +29,12 @@ except OSError: pass
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Attempt]:
     """An attempt on a disk of two megabytes."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(disk)]
-    if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
-        pytest.skip("NOT RUN: a small disk of its own takes root and tmpfs")
-    folder = disk / "attempt"
-    folder.mkdir()
-    made = Attempt(folder)
-    yield made
-    made.end()
-    subprocess.run(["umount", "-l", str(disk)], check=True)
+    with disks.small_disk(tmp_path / "disk", "size=2m") as disk:
+        folder = disk / "attempt"
+        folder.mkdir()
+        made = Attempt(folder)
+        yield made
+        made.end()
 
 
 @pytest.mark.row
