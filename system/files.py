@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Error numbers of a full disk, and of a quota that is used up."""
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 

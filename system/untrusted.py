@@ -23,6 +23,7 @@ from typing import BinaryIO, Final, Protocol, Self, TypeVar
 from lockstep.system import beneath, trees
 from lockstep.system.beneath import UnsafeFileError
 from lockstep.system.entries import FolderEntry, entry_of
+from lockstep.system.files import FULL
 
 MODEL_BYTES_MAX: Final = 1024 * 1024
 """One document of JSON."""
@@ -201,44 +202,35 @@ class Untrusted:
             os.close(descriptor)
 
     def write(self, name: str, content: bytes) -> None:
-        """Replace whatever has the name by a file, so that a reader sees all of it or nothing."""
+        """Replace whatever has the name by a file, so that a reader sees all of it or nothing.
+
+        On a full disk it takes the space that :meth:`reserve` has kept. Calls for one name must not
+        overlap then.
+        """
         with self._folder_of(name) as (folder, last):
             temporary = f".{os.urandom(8).hex()}.part"
             try:
-                _put(folder, temporary, content, os.O_EXCL)
-                try:
-                    os.replace(temporary, last, src_dir_fd=folder, dst_dir_fd=folder)
-                except IsADirectoryError:
-                    os.rename(last, f"{temporary}.aside", src_dir_fd=folder, dst_dir_fd=folder)
-                    os.replace(temporary, last, src_dir_fd=folder, dst_dir_fd=folder)
-            except BaseException:
+                _put(folder, temporary, content, os.O_CREAT | os.O_EXCL)
+                _rename(folder, temporary, last)
+            except BaseException as error:
                 _unlink(folder, temporary)
-                raise
+                is_full = isinstance(error, OSError) and error.errno in FULL
+                if not (is_full and _put_into_reserve(folder, last, content)):
+                    raise
 
-    def rewrite(self, name: str, content: bytes) -> None:
-        """Replace a small file again and again, also while the disk is full.
+    def reserve(self, name: str, most: int) -> None:
+        """Keep space for contents of at most so many bytes, in a spare file beside it.
 
-        A spare file beside it keeps its block: the contents go there, and the two change their
-        names. Only the first call for a name needs space. Calls for one name must not overlap.
+        One :meth:`write` needs no other space. Later ones need none either where the file existed
+        before the disk was full, and its file system can exchange two names.
 
         Raises
         ------
         OSError
-            If the disk is full at the first call, or broken: it has its former contents then.
+            If the disk is full already.
         """
         with self._folder_of(name) as (folder, last):
-            spare, former = f".{last}.spare", f".{last}.former"
-            _put(folder, spare, content)
-            if beneath.exchanged(folder, spare, last):
-                return
-            _unlink(folder, former)
-            with contextlib.suppress(FileNotFoundError):
-                os.link(last, former, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
-            os.replace(spare, last, src_dir_fd=folder, dst_dir_fd=folder)
-            try:
-                os.replace(former, spare, src_dir_fd=folder, dst_dir_fd=folder)
-            except FileNotFoundError:
-                _put(folder, spare, content)
+            _put(folder, _spare(last), bytes(most))
 
     def copy(
         self, name: str, target: Path, *, most: int, cut: bool = False, sync: bool = True
@@ -358,9 +350,35 @@ def _filled(file: FileIO, most: int) -> bytes:
     return found
 
 
-def _put(folder: int, name: str, content: bytes, flags: int = 0) -> None:
+def _spare(name: str) -> str:
+    return f".{name}.spare"
+
+
+def _put_into_reserve(folder: int, last: str, content: bytes) -> bool:
+    """Write into the spare file, and give it the name. Return False without one."""
+    spare = _spare(last)
+    try:
+        _put(folder, spare, content, 0)
+    except FileNotFoundError:
+        return False
+    if not beneath.exchanged(folder, spare, last):
+        _rename(folder, spare, last)
+        with contextlib.suppress(OSError):  # The space of the former file may be free.
+            _put(folder, spare, content)
+    return True
+
+
+def _rename(folder: int, temporary: str, last: str) -> None:
+    try:
+        os.replace(temporary, last, src_dir_fd=folder, dst_dir_fd=folder)
+    except IsADirectoryError:
+        os.rename(last, f"{temporary}.aside", src_dir_fd=folder, dst_dir_fd=folder)
+        os.replace(temporary, last, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+def _put(folder: int, name: str, content: bytes, flags: int = os.O_CREAT) -> None:
     """Write from the beginning and cut the rest, so that the first block stays allocated."""
-    how = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | _QUIET | flags
+    how = os.O_WRONLY | os.O_NOFOLLOW | _QUIET | flags
     descriptor = os.open(name, how, 0o600, dir_fd=folder)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -50,6 +50,15 @@ _TRASH = ".trash-"
 _KEPT = ".kept-"
 _TAIL_BYTES = 256 * 1024
 """Of a log segment: enough for the last lines, unless they are very long."""
+_RESERVES: Final = {
+    attempt.FENCE: 1024,
+    attempt.UPLOADED: 1024,
+    attempt.STOP: 1024,
+    attempt.GANG_FAILED: 0,
+    attempt.STOP_NOTICE: 1024,
+    attempt.RESULT: 64 * 1024,
+}
+"""Bytes kept for each file. A longer result is rare: its texts have at most 15,000 characters."""
 KEPT_MEMORY_BYTES_MAX: Final = 64 * 1024 * 1024
 """About 60,000 names of 400 characters and more."""
 _REMOVAL_SECONDS: Final = 1.0
@@ -84,6 +93,20 @@ class Folder:
         for name in ("spool", attempt.LOGS, attempt.CHECKPOINTS, attempt.TENSORBOARD):
             self.files.make_folder(name)
 
+    def reserve(self) -> None:
+        """Keep space for the files without which a full disk would change the attempt's end.
+
+        Call it before the launcher starts.
+
+        Raises
+        ------
+        OSError
+            If the disk is full already.
+        """
+        for name, most in _RESERVES.items():
+            self.files.reserve(name, most)
+        self.write_uploaded(0, 0)
+
     def file(self, name: str) -> Path:
         return self.path / name
 
@@ -92,8 +115,7 @@ class Folder:
 
     def write_fence(self, deadline_boottime: float) -> None:
         """Write the deadline, also on a full disk: without it the ranks would be killed."""
-        content = FenceFile(deadline_boottime=deadline_boottime).model_dump_json()
-        self.files.rewrite(attempt.FENCE, content.encode())
+        self._write(attempt.FENCE, FenceFile(deadline_boottime=deadline_boottime))
 
     def write_stop(self, file: StopFile) -> None:
         self._write(attempt.STOP, file)

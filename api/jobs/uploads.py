@@ -7,7 +7,6 @@ Not here: checking archives (``api.jobs.archives``).
 
 from __future__ import annotations
 
-import errno
 import tempfile
 import threading
 from collections import OrderedDict
@@ -19,9 +18,9 @@ from typing import Final
 from lockstep.api.jobs.archives import StoredArchive
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.storage.objects.blobs import BlobStore
+from lockstep.system.files import FULL
 
 REMEMBERED_MAX: Final = 1_000
-FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 RETRY_SECONDS: Final = 60
 """Delay before a retry. A store that is read-only or not mounted needs an operator."""
 

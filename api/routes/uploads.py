@@ -22,11 +22,12 @@ from lockstep.api.http.body import check_media_type, read_bounded
 from lockstep.api.http.openapi import ARCHIVE_BODY
 from lockstep.api.http.problems import documented
 from lockstep.api.jobs.archives import MEDIA_TYPES, StoredArchive, examine
-from lockstep.api.jobs.uploads import FULL, Uploads
+from lockstep.api.jobs.uploads import Uploads
 from lockstep.api.parts import AppStateDep
 from lockstep.domain import limits
 from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
 from lockstep.domain.views import UploadView
+from lockstep.system.files import FULL
 
 router = APIRouter(prefix="/v1/uploads", tags=["uploads"], dependencies=guarded)
 

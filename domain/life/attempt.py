@@ -4,7 +4,9 @@ Each of them may die at any time.
 
 Each assignment of an attempt has one folder on its node. The three programs share nothing else: no
 pipe, no socket, no parenthood. Every file is JSON, written to a temporary name in the same folder
-and renamed, so a reader never sees a partial file. Spools and logs are appended line by line, and a
+and renamed, so a reader never sees a partial file. The agent keeps space for those without which
+a full disk would change the attempt's end: ``fence``, ``stop``, ``gang_failed``, ``stop.json``,
+``result.json`` and ``logs/uploaded``. Spools and logs are appended line by line, and a
 reader takes whole lines only.
 
 * ``assignment.json`` (agent): the work (``AssignmentFile``); complete before the launcher starts.

@@ -40,7 +40,7 @@ from lockstep.engine.checkpoints.host_copy import HostCopy
 from lockstep.engine.checkpoints.streams import Receiver, send
 from lockstep.engine.runtime.errors import EngineError, reason_of
 from lockstep.engine.runtime.ranks import Ranks
-from lockstep.engine.runtime.spool import FULL
+from lockstep.system.files import FULL
 
 _WAIT_WARNED_SECONDS: Final = 1.0
 """A save that had to wait longer for the one before it is worth a warning."""

@@ -5,19 +5,19 @@ Not here: the lines (``engine.runtime.telemetry``), and their upload (``worker.u
 
 from __future__ import annotations
 
-import errno
 import os
 import time
 from collections import deque
 from pathlib import Path
 from typing import Final
 
+from lockstep.system.files import FULL
+
 WAITING_BYTES_MAX: Final = 64 * 2**20
 """Lines in memory while the disk is full. A run of 20 series and 10 steps a second fills it in two
 hours; beyond it the oldest are dropped."""
 RETRY_SECONDS: Final = 1.0
 """Between two tries on a full disk."""
-FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class Spool:

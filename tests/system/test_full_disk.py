@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from lockstep.system import beneath
 from lockstep.system.log_stream import LINE_BYTES_MAX, LogStream
 from lockstep.system.untrusted import Untrusted
 from tests.harness import disks
@@ -97,36 +98,66 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
-def test_a_file_is_rewritten_on_a_full_disk(small_disk: Path) -> None:
+def use_up(disk: Path, lacks: str) -> None:
+    """Leave no free space, or no free inode, on the small disk."""
+    if lacks == "space":
+        disks.fill(disk)
+        return
+    for number in range(16 - len(list(disk.iterdir())) - 1):  # one is the folder's own
+        (disk / str(number)).touch()
+    with pytest.raises(OSError, match="No space left"):
+        (disk / "another").touch()
+
+
+@pytest.mark.parametrize("lacks", ["space", "inodes"])
+def test_a_reserved_file_is_written_on_a_full_disk(small_disk: Path, lacks: str) -> None:
+    files, content = Untrusted(small_disk), bytes(range(256)) * 64
+    files.reserve("result", len(content))
+    files.reserve("empty", 0)
+    use_up(small_disk, lacks)
+    for name in ("result", "empty"):
+        files.write(name, content if name == "result" else b"")
+    assert (small_disk / "result").read_bytes() == content
+    assert (small_disk / "empty").read_bytes() == b""
+    present = {path.name for path in small_disk.iterdir()}
+    with pytest.raises(OSError, match="No space left"):
+        files.write("another", b"x")
+    assert {path.name for path in small_disk.iterdir()} == present
+
+
+@pytest.mark.parametrize("lacks", ["space", "inodes"])
+@pytest.mark.parametrize("exchanges", [True, False])
+def test_a_reserved_file_is_written_again_and_again_on_a_full_disk(
+    small_disk: Path, lacks: str, exchanges: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not exchanges:
+        monkeypatch.setattr(beneath, "exchanged", lambda *_: False)
     fence, files = small_disk / "fence", Untrusted(small_disk)
-    files.rewrite("fence", b"first, and longer")
-    with pytest.raises(OSError, match="No space left"):
-        (small_disk / "filler").write_bytes(bytes(2**20))
+    files.reserve("fence", 1024)
+    files.write("fence", b"first, and longer")
+    use_up(small_disk, lacks)
     for number in range(3):
-        files.rewrite("fence", b"%d" % number)
-        assert fence.read_bytes() == b"%d" % number
-    with pytest.raises(OSError, match="No space left"):
-        files.rewrite("another", b"x")
-
-
-def test_a_file_is_rewritten_without_free_inodes(small_disk: Path) -> None:
-    """On a tmpfs a hard link takes an inode, too."""
-    fence, files = small_disk / "fence", Untrusted(small_disk)
-    files.rewrite("fence", b"first")
-    for number in range(16 - len(list(small_disk.iterdir())) - 1):  # one is the folder's own
-        (small_disk / str(number)).touch()
-    with pytest.raises(OSError, match="No space left"):
-        (small_disk / "another").touch()
-    for number in range(3):
-        files.rewrite("fence", b"%d" % number)
+        files.write("fence", b"%d" % number)
         assert fence.read_bytes() == b"%d" % number
 
 
-def test_a_rewrite_that_was_killed_is_completed_by_the_next(tmp_path: Path) -> None:
-    fence, files = tmp_path / "fence", Untrusted(tmp_path)
-    files.rewrite("fence", b"one")
-    (tmp_path / ".fence.former").hardlink_to(fence)
-    (tmp_path / ".fence.spare").unlink()
-    files.rewrite("fence", b"two")
-    assert fence.read_bytes() == b"two"
-    assert (tmp_path / ".fence.spare").exists()
+def test_contents_beyond_the_reserve_leave_the_file_as_it_was(small_disk: Path) -> None:
+    files = Untrusted(small_disk)
+    files.reserve("fence", 1024)
+    files.write("fence", b"first")
+    use_up(small_disk, "space")
+    with pytest.raises(OSError, match="No space left"):
+        files.write("fence", bytes(8192))
+    assert (small_disk / "fence").read_bytes() == b"first"
+    files.write("fence", b"second")
+    assert (small_disk / "fence").read_bytes() == b"second"
+
+
+def test_a_spare_that_is_no_file_is_not_written(small_disk: Path) -> None:
+    files = Untrusted(small_disk)
+    files.write("fence", b"first")
+    os.mkfifo(small_disk / ".fence.spare")
+    use_up(small_disk, "space")
+    with pytest.raises(OSError, match=r"spare|No such device"):
+        files.write("fence", b"second")
+    assert (small_disk / "fence").read_bytes() == b"first"

@@ -183,17 +183,6 @@ def test_a_file_is_appended_to_up_to_its_bound(files: Untrusted) -> None:
     assert stat.S_IMODE((files.path / "log").stat().st_mode) == 0o600
 
 
-def test_a_rewrite_refuses_a_spare_that_is_no_file(files: Untrusted) -> None:
-    for content in (b"first", b"2", b"third"):
-        files.rewrite("fence", content)
-        assert files.read("fence", most=10) == content
-    (files.path / ".fence.spare").unlink()
-    os.mkfifo(files.path / ".fence.spare")
-    with pytest.raises(OSError, match=r"spare|No such device"):
-        files.rewrite("fence", b"4")
-    assert files.read("fence", most=10) == b"third"
-
-
 def test_a_copy_is_read_only_and_does_not_follow_later_changes(
     files: Untrusted, tmp_path: Path
 ) -> None:

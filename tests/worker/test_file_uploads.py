@@ -310,24 +310,6 @@ def test_the_longest_line_is_stored_if_json_writes_six_bytes_per_character(
     assert _texts(faulty) == ["before", longest, "after"]
 
 
-def test_on_a_full_disk_stored_segments_are_deleted_first(
-    faulty: Faulty, folder: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _write_logs(folder, 0, ["0"])
-    _write_logs(folder, 1, ["1"])
-    write_uploaded = Folder.write_uploaded
-
-    def write_where_there_is_room(folder: Folder, segment: int, offset: int) -> None:
-        if segment == 1 and (folder.file("logs") / segment_name(0)).exists():
-            raise OSError(28, "No space left on device")
-        write_uploaded(folder, segment, offset)
-
-    monkeypatch.setattr(Folder, "write_uploaded", write_where_there_is_room)
-    _run(LogUploader(faulty, folder, STREAM, _ignore))
-    assert _texts(faulty) == ["0", "1"]
-    assert not (folder.file("logs") / segment_name(0)).exists()
-
-
 def test_each_limit_gives_one_warning_also_after_a_lost_answer(
     faulty: Faulty, folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -280,10 +280,10 @@ class Attempt:
             self._outcome = self._outcome_of_a_dead_launcher()
             self._log.warning("the launcher has disappeared", outcome=self._outcome.message)
             return Phase.DRAIN
-        if self._ending.obey(self._assignment):
-            self._uploaders.hurry_files()
-        elif self._ending.is_overdue():
+        if self._ending.is_overdue():
             self._launcher.kill()
+        elif self._ending.obey(self._assignment):
+            self._uploaders.hurry_files()
         self._peers.pass_stop_on(self.folder)
         return Phase.WATCH
 

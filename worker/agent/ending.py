@@ -48,6 +48,7 @@ class Ending:
         self._reason: StopReason | None = None
         self._terms = StopTerms(None, None)
         self._stop_seconds: float | None = None
+        self._stop_passed_on = False
         self._gang_failed = self._gang_obeyed = False
         self._kill_at: float | None = None
 
@@ -99,12 +100,17 @@ class Ending:
             return False
         grace = self._terms.grace
         hurries = grace is not None and grace.seconds == 0 and self._stop_seconds != 0
-        if self._kill_at is not None and not hurries:
+        now = time.monotonic()
+        if self._kill_at is None or hurries:
+            seconds = self.grace_seconds(self._reason, assignment)
+            self._stop_seconds, self._stop_passed_on = seconds, False
+            self._kill_at = now + seconds + KILL_MARGIN_SECONDS
+        elif self._stop_seconds is None or self._stop_passed_on:
             return False
-        seconds = self.grace_seconds(self._reason, assignment)
-        self._stop_seconds = seconds
-        self._kill_at = time.monotonic() + seconds + KILL_MARGIN_SECONDS
-        self._folder.write_stop(StopFile(reason=self._reason, grace_seconds=seconds))
+        # Tried again after a failure, so it may be less than the grace.
+        left = max(0.0, round(self._kill_at - KILL_MARGIN_SECONDS - now, 3))
+        self._folder.write_stop(StopFile(reason=self._reason, grace_seconds=left))
+        self._stop_passed_on = True
         return True
 
     def is_overdue(self) -> bool:
@@ -125,4 +131,5 @@ class Ending:
         stop = self._folder.stop()
         if stop is not None:
             self._reason, self._stop_seconds = stop.reason, stop.grace_seconds
+            self._stop_passed_on = True
             self._kill_at = time.monotonic() + stop.grace_seconds + KILL_MARGIN_SECONDS

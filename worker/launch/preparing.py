@@ -26,14 +26,14 @@ from lockstep.domain.training.memory import in_words
 from lockstep.domain.training.plan import BatchPlan
 from lockstep.storage.attempts.attempts import Claim, Published
 from lockstep.storage.objects.blobs import BlobStore
+from lockstep.system.files import FULL
 from lockstep.worker.folders import Folder
 from lockstep.worker.launch import code, resuming
 
 DISK_FREE_BYTES_MIN: Final = 64 * 2**20
 """On the disk of the node's folder. Below it no attempt is started: its logs, metrics and
 checkpoints would not fit."""
-_FULL_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-_DISK_ERRNOS: Final = _FULL_ERRNOS | {errno.EROFS, errno.EIO}
+_DISK_ERRNOS: Final = FULL | {errno.EROFS, errno.EIO}
 
 
 class InitUnavailableError(Exception):
@@ -75,6 +75,7 @@ def prepare(
     plan = None if claim.plan is None else BatchPlan.model_validate(claim.plan)
     folder.create()
     _check_disk(folder.path)
+    folder.reserve()
     missing = code.bring(spec.code, folder.file(attempt.CODE), blobs)
     resumes_from = claim.published or claim.inherited
     resuming.bring(folder, resumes_from, blobs, others)
@@ -98,7 +99,7 @@ def is_disk_failure(error: Exception) -> bool:
 
 def is_full_disk(error: Exception) -> bool:
     """Return whether an error of :func:`prepare` is a full disk, which may get space again."""
-    return isinstance(error, OSError) and error.errno in _FULL_ERRNOS
+    return isinstance(error, OSError) and error.errno in FULL
 
 
 def _check_disk(folder: Path) -> None:

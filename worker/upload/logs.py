@@ -107,18 +107,15 @@ class LogUploader(FileUploader[logs.LogOffset, LogRecord]):
     def _note_stored(self, at: logs.LogOffset) -> None:
         try:
             if at.segment != self._kept_from:
-                self._delete_stored(at.segment, limits.LOG_STORED_BYTES)
+                self._delete_stored(at.segment)
                 self._kept_from = at.segment
             self._folder.write_uploaded(at.segment, at.offset)
         except (UnsafeFileError, FileNotFoundError, NotADirectoryError) as error:
             # User code has replaced the folder. Its launcher is limited by the last offset.
             log.warning("the offset of the log cannot be noted", error=str(error))
-        except OSError:
-            # On a full disk the file can be written only once they are gone.
-            self._delete_stored(at.segment, 0)
-            self._folder.write_uploaded(at.segment, at.offset)
 
-    def _delete_stored(self, segment: int, kept_bytes: int) -> None:
+    def _delete_stored(self, segment: int) -> None:
+        kept_bytes = limits.LOG_STORED_BYTES
         for number in reversed(self._folder.log_segments()):
             if number >= segment:
                 continue
