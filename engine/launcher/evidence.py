@@ -90,11 +90,13 @@ class Evidence(NamedTuple):
     """Seconds since the epoch."""
     cause: str | None = None
     """The exception that has the reason, if the last one follows from it."""
+    exit_code: int | None = None
+    """Of the first rank that failed under a script's own torchrun, which exits with 1 itself."""
 
     @property
     def explains(self) -> bool:
         """True if the rank left any evidence."""
-        return self.reason is not None or self.exception is not None
+        return any(each is not None for each in (self.reason, self.exception, self.exit_code))
 
     @property
     def blames_peer(self) -> bool:
@@ -119,7 +121,9 @@ class Evidence(NamedTuple):
     @property
     def brief(self) -> str:
         """The first line of the exception that has the reason."""
-        lines = (self.cause or self.exception or "no reason was given").splitlines()
+        of_code = f"a rank of its torchrun exited with code {self.exit_code}"
+        otherwise = "no reason was given" if self.exit_code is None else of_code
+        lines = (self.cause or self.exception or otherwise).splitlines()
         return lines[0][:500]
 
 
@@ -229,7 +233,9 @@ def _reported(tail: str) -> Evidence | None:
             f"rank {root.rank} of its torchrun terminated with signal {signal_name(-root.code)}"
         )
         return Evidence(Reason.KILLED, message)
-    printed = tracebacks.last_printed(root.output) if root.code == 1 else None
+    if root.code > 1:
+        return Evidence(exit_code=root.code)
+    printed = tracebacks.last_printed(root.output)
     if printed is None or not printed.is_last:
         return None
     return _raised(printed.exception[:1_000], _tail(root.output))

@@ -12,7 +12,7 @@ import pytest
 from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.launcher.evidence import Evidence, gather
 from lockstep.system.untrusted import Untrusted
-from tests.harness.attempts import Attempt
+from tests.harness.attempts import Attempt, script_spec
 
 TEE = "set -o pipefail; python train.py 2>&1 | tee log.txt"
 TAKEN = """
@@ -128,6 +128,21 @@ def test_a_rank_that_torchrun_behind_a_pipe_found_killed_is_tried_again(attempt:
     outcome = attempt.start().outcome()
     assert outcome.reason is Reason.KILLED, outcome
     assert "terminated with signal SIGKILL" in outcome.message
+
+
+@pytest.mark.parametrize(
+    ("code", "on_exit", "exit_code"), [(75, [75], 75), (75, [1], 1), (3, [75], 3)]
+)
+def test_the_exit_code_of_torchruns_first_failed_rank_counts(
+    attempt: Attempt, code: int, on_exit: list[int], exit_code: int
+) -> None:
+    report = REPORT.format(code=code, name="")
+    source = f"import sys\nprint({report!r}, file=sys.stderr)\nsys.exit(1)"
+    spec = script_spec(("train.py",), ranks=1, env=None) | {"retry": {"on_exit": on_exit}}
+    outcome = attempt.script(source).assign(spec, ranks=1).start().outcome()
+    assert (outcome.reason, outcome.exit_code) == (Reason.USER_ERROR, exit_code)
+    of_rank = f"a rank of its torchrun exited with code {exit_code}"
+    assert (of_rank in outcome.message) == (exit_code != 1)
 
 
 @pytest.mark.parametrize(
