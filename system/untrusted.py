@@ -4,8 +4,8 @@ Every name is resolved below the folder without links (``system.beneath``). An o
 the other end of a pipe or for a terminal, and only regular files are read and written. Each read
 and each list has a bound.
 
-Not here: atomic writes to folders of the service (``system.files``), removal of whole trees
-(``system.trees``).
+Not here: the replacement of a file (``system.replacements``), atomic writes to folders of the
+service (``system.files``), removal of whole trees (``system.trees``).
 """
 
 from __future__ import annotations
@@ -20,17 +20,16 @@ from io import FileIO
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol, Self, TypeVar
 
-from lockstep.system import beneath, trees
+from lockstep.system import beneath, replacements, trees
 from lockstep.system.beneath import UnsafeFileError
 from lockstep.system.entries import FolderEntry, entry_of
-from lockstep.system.files import FULL
+from lockstep.system.replacements import QUIET
 
 MODEL_BYTES_MAX: Final = 1024 * 1024
 """One document of JSON."""
 FOLDERS_DEEP_MAX: Final = 32
 """Of a walk. Each level is resolved again from the top."""
 _PIECE_BYTES: Final = 1024 * 1024
-_QUIET: Final = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _FICLONE: Final = 0x40049409
 
 
@@ -61,7 +60,7 @@ class Untrusted:
         OSError
             If the disk fails.
         """
-        descriptor = self._open(name, flags | _QUIET)
+        descriptor = self._open(name, flags | QUIET)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
             raise UnsafeFileError(name, "not_regular")
@@ -197,7 +196,7 @@ class Untrusted:
         try:
             if os.fstat(descriptor).st_size + len(content) > most:
                 raise UnsafeFileError(name, "too_large")
-            _write(descriptor, content)
+            replacements.write_all(descriptor, content)
         finally:
             os.close(descriptor)
 
@@ -208,15 +207,7 @@ class Untrusted:
         overlap then.
         """
         with self._folder_of(name) as (folder, last):
-            temporary = f".{os.urandom(8).hex()}.part"
-            try:
-                _put(folder, temporary, content, os.O_CREAT | os.O_EXCL)
-                _rename(folder, temporary, last)
-            except BaseException as error:
-                _unlink(folder, temporary)
-                is_full = isinstance(error, OSError) and error.errno in FULL
-                if not (is_full and _put_into_reserve(folder, last, content)):
-                    raise
+            replacements.write(folder, last, content)
 
     def reserve(self, name: str, most: int) -> None:
         """Keep space for contents of at most so many bytes, in a spare file beside it.
@@ -230,7 +221,7 @@ class Untrusted:
             If the disk is full already.
         """
         with self._folder_of(name) as (folder, last):
-            _put(folder, _spare(last), bytes(most))
+            replacements.reserve(folder, last, most)
 
     def copy(
         self, name: str, target: Path, *, most: int, cut: bool = False, sync: bool = True
@@ -263,7 +254,7 @@ class Untrusted:
 
     def signal(self, name: str, content: bytes) -> bool:
         """Write to a pipe if it has a reader and space; return whether it was written."""
-        descriptor = self._open(name, os.O_WRONLY | _QUIET)
+        descriptor = self._open(name, os.O_WRONLY | QUIET)
         try:
             is_pipe = stat.S_ISFIFO(os.fstat(descriptor).st_mode)
             return is_pipe and os.write(descriptor, content) > 0
@@ -348,56 +339,6 @@ def _filled(file: FileIO, most: int) -> bytes:
     while len(found) < most and (piece := file.read(min(_PIECE_BYTES, most - len(found)))):
         found += piece
     return found
-
-
-def _spare(name: str) -> str:
-    return f".{name}.spare"
-
-
-def _put_into_reserve(folder: int, last: str, content: bytes) -> bool:
-    """Write into the spare file, and give it the name. Return False without one."""
-    spare = _spare(last)
-    try:
-        _put(folder, spare, content, 0)
-    except FileNotFoundError:
-        return False
-    if not beneath.exchanged(folder, spare, last):
-        _rename(folder, spare, last)
-        with contextlib.suppress(OSError):  # The space of the former file may be free.
-            _put(folder, spare, content)
-    return True
-
-
-def _rename(folder: int, temporary: str, last: str) -> None:
-    try:
-        os.replace(temporary, last, src_dir_fd=folder, dst_dir_fd=folder)
-    except IsADirectoryError:
-        os.rename(last, f"{temporary}.aside", src_dir_fd=folder, dst_dir_fd=folder)
-        os.replace(temporary, last, src_dir_fd=folder, dst_dir_fd=folder)
-
-
-def _put(folder: int, name: str, content: bytes, flags: int = os.O_CREAT) -> None:
-    """Write from the beginning and cut the rest, so that the first block stays allocated."""
-    how = os.O_WRONLY | os.O_NOFOLLOW | _QUIET | flags
-    descriptor = os.open(name, how, 0o600, dir_fd=folder)
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise UnsafeFileError(name, "not_regular")
-        _write(descriptor, content)
-        os.ftruncate(descriptor, len(content))
-    finally:
-        os.close(descriptor)
-
-
-def _write(descriptor: int, content: bytes) -> None:
-    rest = memoryview(content)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
-
-
-def _unlink(folder: int, name: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(name, dir_fd=folder)
 
 
 def _digest(file: FileIO, *, most: int) -> tuple[int, str]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 import signal
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
@@ -97,6 +98,13 @@ class Evidence(NamedTuple):
     def explains(self) -> bool:
         """True if the rank left any evidence."""
         return any(each is not None for each in (self.reason, self.exception, self.exit_code))
+
+    def counted_code(self, code: int, on_exit: Sequence[int]) -> int:
+        """Return the exit code of a rank, or of the one behind it in a script's own torchrun.
+
+        ``retry.on_exit`` may name either.
+        """
+        return code if self.exit_code is None or code in on_exit else self.exit_code
 
     @property
     def blames_peer(self) -> bool:

@@ -288,22 +288,15 @@ def _first(failures: list[_Failure], assignment: AssignmentFile) -> _Failure:
 def _asks_for_retry(failure: _Failure, assignment: AssignmentFile) -> bool:
     exit_, reason = failure.exit, failure.found.reason
     is_own = reason in (None, Reason.USER_ERROR) and not exit_.torn_down
-    return is_own and _code_of(failure, assignment) in assignment.spec.retry.on_exit
-
-
-def _code_of(failure: _Failure, assignment: AssignmentFile) -> int:
-    """Return the exit code of a rank, or of the one behind it in a script's own torchrun.
-
-    A spec may name either.
-    """
-    code, behind = failure.exit.code, failure.found.exit_code
-    return code if behind is None or code in assignment.spec.retry.on_exit else behind
+    codes = assignment.spec.retry.on_exit
+    return is_own and failure.found.counted_code(exit_.code, codes) in codes
 
 
 def _failed(
     first: _Failure, assignment: AssignmentFile, memory_kills: int, common: dict[str, Any]
 ) -> Outcome:
-    rank, code, found = first.exit.rank, _code_of(first, assignment), first.found
+    rank, found = first.exit.rank, first.found
+    code = found.counted_code(first.exit.code, assignment.spec.retry.on_exit)
     details = {"rank": rank, **_evidence_fields(found), **common}
     if common["last_step"] is None:
         details["last_step"] = found.step or None
@@ -342,13 +335,12 @@ def _exited(
 ) -> Outcome:
     """Return the outcome of a rank that ended with an exit code and without a reason."""
     rank, code, obstacle = first.exit.rank, first.exit.code, first.found.obstacle
-    counted = _code_of(first, assignment)
     if code in (1, EXIT_CANNOT_RUN) and obstacle is not None:
         message = f"the program of rank {rank} could not start: {obstacle}"
         return Outcome.of(Reason.BAD_SPEC, message, advice=_START_ADVICE, **details)
     program = "script" if assignment.spec.kind == "script" else "the engine"
     message = f"{program} exited with code {code} on rank {rank}"
-    if counted != code:
+    if details["exit_code"] != code:
         message += f": {first.found.brief} first"
     if memory_kills > 0 and first.found.exception is None:
         # Such as a shell that went on after `Killed`, and chose its own code.
