@@ -45,11 +45,11 @@ def test_a_refusal_is_printed_once_and_last(tmp_path: Path, ranks: int) -> None:
     assert sentence in summary.partition("Root Cause")[2]
     assert "loading.py" not in done.stderr
     assert len(done.stderr.splitlines()) <= TWO_RANKS_LINES_MAX
-    for rank in range(2):
-        assert (
-            "loading.py"
-            in json.loads((tmp_path / f"out/errors/rank{rank}.json").read_text())["traceback"]
-        )
+    # torchrun may have ended the second one before it could write its own.
+    files = list((tmp_path / "out/errors").glob("rank*.json"))
+    assert files
+    for file in files:
+        assert "loading.py" in json.loads(file.read_text())["traceback"]
 
 
 def test_a_loss_that_is_a_mean_is_refused_without_a_traceback(tmp_path: Path) -> None:
