@@ -171,6 +171,12 @@ def _unavailable(which: str, error: DBAPIError) -> LockstepError:
                 f"the {which} database refuses the connection: {refusal[0]}",
                 next_step=next_step.format(variable=variable),
             )
+    if getattr(error.orig, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_IOERR:
+        return LockstepError(
+            ErrorCode.UNAVAILABLE,
+            f"the disk of the {which} database fails: {_cause(error)}",
+            next_step="Check the kernel's log, and whether the disk has become read-only.",
+        )
     return LockstepError(
         ErrorCode.UNAVAILABLE,
         f"the {which} database does not answer: {_cause(error)}",

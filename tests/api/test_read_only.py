@@ -83,4 +83,5 @@ def test_a_disk_that_became_read_only_is_not_ready(
         """Do as the kernel after an error of the disk: open files stay open."""
         subprocess.run(["mount", "-o", "remount,abort", str(disk)], check=True)
 
-    served(copied(sqlite_template, disk), tmp_path / "store", stop_writes)
+    refusal = served(copied(sqlite_template, disk), tmp_path / "store", stop_writes)
+    assert refusal["detail"] in {MESSAGE, "the disk of the jobs database fails: disk I/O error"}

@@ -1,7 +1,12 @@
-"""``lockstep up`` and ``migrate`` on a full disk say so, although no log can be written there."""
+"""``lockstep up`` and ``migrate`` on a full disk say so, although no log can be written there.
+
+``lockstep down`` ends a service whose disk has become read-only.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,6 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from lockstep.client.errors import ExitCode
+from lockstep.client.local import down
+from lockstep.client.local.home import Home
 from tests.harness import disks
 from tests.harness.processes import ROOT, inherited
 
@@ -40,3 +48,19 @@ def test_a_start_on_a_full_disk_is_refused_with_the_reason(
         "8 MiB are required\n"
         "          free space there, or give another folder with --home or LOCKSTEP_HOME\n"
     )
+
+
+def test_a_home_on_a_disk_that_became_read_only_can_be_stopped(tmp_path: Path) -> None:
+    with disks.small_disk(tmp_path / "disk", "size=1m") as folder:
+        (folder / "lock").touch()
+        (folder / "run.json").write_text(
+            '{"url": "http://127.0.0.1:1", "pid": 1, "started": 0, "token_file": "token"}'
+        )
+        subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
+        home, told = Home(folder), list[str]()
+        assert down.run(home, tell=told.append) == ExitCode.OK
+        assert told[0].startswith(f"no service runs in {folder}; the last one")
+        holder = os.open(folder / "lock", os.O_RDONLY)
+        fcntl.flock(holder, fcntl.LOCK_EX)
+        assert home.is_locked()
+        os.close(holder)

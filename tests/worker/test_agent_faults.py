@@ -75,6 +75,22 @@ def test_a_dead_launcher_is_detected_at_once_and_its_processes_are_killed(
     assert not alive(child)
 
 
+@pytest.mark.parametrize("is_cut", [False, True], ids=["whole files", "a file without contents"])
+def test_an_attempt_from_before_a_reboot_is_lost(mortal: Node, is_cut: bool) -> None:
+    """A power cut takes what was written in the last seconds."""
+    node = mortal
+    job_id, _, folder = orphaned(node)
+    launcher = json.loads((folder / "launcher.json").read_text())
+    os.kill(launcher["pid"], signal.SIGKILL)
+    (folder / "launcher.json").write_text(json.dumps({**launcher, "boot_id": "an earlier one"}))
+    if is_cut:
+        (folder / "assignment.json").write_bytes(b"")
+    node.start()
+    outcome = node.wait(job_id, "queued").outcome
+    assert outcome["reason"] == "lost"
+    assert outcome["message"].startswith("the node was restarted while the attempt ran")
+
+
 def test_a_lost_lease_kills_at_once_and_nothing_more_is_written(mortal: Node) -> None:
     node = mortal
     job_id = node.submit(

@@ -39,7 +39,7 @@ from lockstep.worker.agent.addresses import Reservation
 from lockstep.worker.agent.context import AttemptContext
 from lockstep.worker.agent.ending import Ending
 from lockstep.worker.agent.launcher_process import LauncherProcess
-from lockstep.worker.agent.outcomes import of_a_dead_launcher, unstarted
+from lockstep.worker.agent.outcomes import REBOOTED, of_a_dead_launcher, unreadable, unstarted
 from lockstep.worker.agent.peers import Peers, unreachable
 from lockstep.worker.agent.starting import LauncherStart
 from lockstep.worker.devices.device_memory import MemoryReclaim
@@ -263,11 +263,7 @@ class Attempt:
         if self._uploaders is None:
             assignment = self.folder.assignment()
             if assignment is None:
-                message = (
-                    "the attempt's assignment.json is damaged or of another version, so its ranks "
-                    "were killed"
-                )
-                return self._conclude(Outcome.of(Reason.LAUNCH_FAILED, message))
+                return self._conclude(unreadable(rebooted=self._launcher.rebooted))
             self._assignment = assignment
             self._peers.node_count = assignment.node_count
             self._uploaders = self._start_uploaders(assignment)
@@ -292,7 +288,7 @@ class Attempt:
         if ended is not None:
             return ended
         if self._launcher.rebooted:
-            return Outcome.of(Reason.LOST, "the node was restarted while the attempt ran")
+            return REBOOTED
         return of_a_dead_launcher(self.folder, self._launcher.status())
 
     def _conclude(self, outcome: Outcome) -> Phase:

@@ -29,6 +29,22 @@ UNPREPARABLE: Final = (
 """Errors of a preparation that a repetition on this node cannot correct."""
 
 
+REBOOTED: Final = Outcome.of(Reason.LOST, "the node was restarted while the attempt ran")
+
+
+def unreadable(*, rebooted: bool) -> Outcome:
+    """Return the outcome of an attempt without a whole ``assignment.json``.
+
+    A power cut may take files of the last seconds.
+    """
+    if rebooted:
+        return REBOOTED
+    message = (
+        "the attempt's assignment.json is damaged or of another version, so its ranks were killed"
+    )
+    return Outcome.of(Reason.LAUNCH_FAILED, message)
+
+
 def stopped(reason: StopReason, how: str) -> Outcome:
     """Return the outcome of an attempt that was stopped before its launcher wrote a result."""
     return Outcome.of(Reason(reason), f"Stopped on request ({reason}) {how}.")

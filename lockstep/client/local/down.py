@@ -28,7 +28,8 @@ def run(home: Home, *, tell: Callable[[str], None]) -> int:
     running = home.running()
     if not home.is_locked():
         if running is not None:
-            home.run_file.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # a disk that has become read-only
+                home.run_file.unlink()
             tell(
                 f"no service runs in {home.folder}; the last one (process {running.pid}) did not "
                 f"shut down cleanly"

@@ -17,6 +17,7 @@ Not here: the writers of the databases, and the processes (``client.local.superv
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import shutil
@@ -151,7 +152,13 @@ class Home:
         import fcntl
 
         # The descriptor is closed on exec, so the lock is this process's alone and ends with it.
-        descriptor = os.open(self.lock_file, os.O_RDWR)
+        try:
+            descriptor = os.open(self.lock_file, os.O_RDWR)
+        except OSError as error:
+            if error.errno != errno.EROFS:
+                raise
+            # `lockstep down` must end a service whose disk has become read-only.
+            descriptor = os.open(self.lock_file, os.O_RDONLY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield
