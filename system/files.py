@@ -13,6 +13,8 @@ from typing import Final
 
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 """Error numbers of a full disk, and of a quota that is used up."""
+BROKEN: Final = frozenset({errno.EROFS, errno.EIO})
+"""Error numbers of a disk that fails, or has become read-only after an error."""
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 

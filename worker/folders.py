@@ -40,6 +40,7 @@ from lockstep.domain.life.attempt import (
 )
 from lockstep.domain.life.grace import SaveTime
 from lockstep.system.beneath import UnsafeFileError
+from lockstep.system.files import BROKEN, try_to_write
 from lockstep.system.untrusted import MODEL_BYTES_MAX, Untrusted
 
 log = structlog.get_logger(__name__)
@@ -83,6 +84,14 @@ class Folder:
 
     def exists(self) -> bool:
         return self.path.is_dir()
+
+    def is_on_a_broken_disk(self) -> bool:
+        """Return whether the node's disk fails, or has become read-only after an error."""
+        try:
+            try_to_write(str(self.path.parent))
+        except OSError as error:
+            return error.errno in BROKEN
+        return False
 
     def create(self) -> None:
         """Make it, readable by this user alone.
@@ -312,7 +321,19 @@ def _remove(path: Path) -> None:
 
 
 def retire(folder: Folder, *, keep: int) -> None:
-    """Delete the folder of an ended attempt, or keep it as one of the ``keep`` newest."""
+    """Delete the folder of an ended attempt, or keep it as one of the ``keep`` newest.
+
+    On a disk that fails it stays, and the next agent deletes it.
+    """
+    try:
+        _retire(folder, keep)
+    except OSError as error:
+        if error.errno not in BROKEN:
+            raise
+        log.warning("the folder of an ended attempt stays", folder=folder.path.name)
+
+
+def _retire(folder: Folder, keep: int) -> None:
     if keep == 0 or not folder.exists():
         folder.delete()
         return

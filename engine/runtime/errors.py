@@ -25,9 +25,9 @@ import torch
 from lockstep.domain import limits
 from lockstep.domain.life.attempt import ERRORS
 from lockstep.domain.life.outcomes import Reason
-from lockstep.system.files import write_atomically
+from lockstep.system.files import BROKEN, FULL, write_atomically
 
-_STORAGE_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
+_STORAGE_ERRNOS: Final = FULL | BROKEN
 _COLLECTIVE: Final = re.compile(
     r"gloo[/\\]|\bgloo\b|ncclRemoteError|NCCL error|ncclUnhandled|ncclSystemError|TCPStore|ProcessGroup(Gloo|NCCL)|"
     r"^Connection (closed|reset) by peer|monitoredBarrier",

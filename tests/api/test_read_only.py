@@ -5,7 +5,6 @@ Not here: a full disk (``test_faults``), and a store that cannot be written (``t
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from sqlalchemy import make_url, text
 
 from lockstep.storage.db.database import Database
 from tests.api.conftest import Api, problem, serving_on
+from tests.harness import disks
 from tests.harness.databases import Urls, copied
 from tests.harness.postgres import PostgresServer
 
@@ -24,18 +24,8 @@ MESSAGE = "the jobs database is read-only; nothing was written"
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """Return the folder of a small ext4 file system in a file."""
-    image, folder = tmp_path / "image", tmp_path / "disk"
-    folder.mkdir()
-    with image.open("wb") as file:
-        file.truncate(64 * 2**20)
-    for command in (
-        ["mkfs.ext4", "-q", str(image)],
-        ["mount", "-o", "loop", str(image), str(folder)],
-    ):
-        if subprocess.run(command, capture_output=True, check=False).returncode:
-            pytest.skip("NOT RUN: mounting a file system needs root, and e2fsprogs")
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+    with disks.ext4_disk(tmp_path / "disk", mebibytes=64) as folder:
+        yield folder
 
 
 def not_ready(api: Api) -> None:
@@ -80,8 +70,7 @@ def test_a_disk_that_became_read_only_is_not_ready(
     disk: Path, sqlite_template: Path, tmp_path: Path
 ) -> None:
     def stop_writes(_database: Database) -> None:
-        """Do as the kernel after an error of the disk: open files stay open."""
-        subprocess.run(["mount", "-o", "remount,abort", str(disk)], check=True)
+        disks.abort(disk)
 
     refusal = served(copied(sqlite_template, disk), tmp_path / "store", stop_writes)
     assert refusal["detail"] in {MESSAGE, "the disk of the jobs database fails: disk I/O error"}

@@ -1,7 +1,4 @@
-"""Small file systems of their own, for tests of full disks.
-
-Not here: a disk that becomes read-only (``tests.api.test_read_only``).
-"""
+"""Small file systems of their own, for tests of full disks, and of one that becomes read-only."""
 
 from __future__ import annotations
 
@@ -19,12 +16,34 @@ def small_disk(folder: Path, options: str) -> Iterator[Path]:
 
     ``options`` are those of tmpfs, such as ``size=8m``.
     """
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("NOT RUN: mounting a file system needs root")
-    try:
+    with _mounted(folder, ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]):
         yield folder
+
+
+@contextmanager
+def ext4_disk(folder: Path, *, mebibytes: int) -> Iterator[Path]:
+    """Mount an ext4 file system in a file beside ``folder`` there, for :func:`abort`."""
+    image = folder.with_name(f"{folder.name}.image")
+    with image.open("wb") as file:
+        file.truncate(mebibytes * 2**20)
+    make = ["mkfs.ext4", "-q", str(image)]
+    with _mounted(folder, make, ["mount", "-o", "loop", str(image), str(folder)]):
+        yield folder
+
+
+def abort(disk: Path) -> None:
+    """Let an ext4 file system become read-only, as after an error: open files stay open."""
+    subprocess.run(["mount", "-o", "remount,abort", str(disk)], check=True)
+
+
+@contextmanager
+def _mounted(folder: Path, *commands: list[str]) -> Iterator[None]:
+    folder.mkdir()
+    for command in commands:
+        if subprocess.run(command, capture_output=True, check=False).returncode:
+            pytest.skip("NOT RUN: mounting a file system needs root, and ext4 needs e2fsprogs")
+    try:
+        yield
     finally:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 

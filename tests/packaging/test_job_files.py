@@ -42,7 +42,7 @@ EXCEPTIONS: dict[str, str] = {
                 "folders_in",
                 "empty_trash",
                 "_remove",
-                "retire",
+                "_retire",
             )
         ),
         AT_NODE,

@@ -5,6 +5,7 @@ Numbers are stored before the checkpoint that follows them.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import threading
@@ -27,6 +28,7 @@ from lockstep.worker.devices.sampling import Sampler
 from lockstep.worker.folders import Folder
 from lockstep.worker.upload import uploaders
 from lockstep.worker.upload.stream import Stream
+from lockstep.worker.upload.upload_loop import UploadLoop
 from lockstep.worker.upload.uploaders import Uploaders
 from tests.harness.processes import until
 from tests.storage import scenes
@@ -181,3 +183,17 @@ def test_a_checkpoint_does_not_wait_for_numbers_that_cannot_be_stored(
     spools.uploaders.start()
     until(lambda: spools.checkpoints() == [10], what="the checkpoint")
     assert spools.points() == 0
+
+
+@pytest.mark.parametrize(("number", "gives_up"), [(errno.EROFS, True), (errno.ENOSPC, False)])
+def test_a_last_upload_is_given_up_on_a_disk_that_fails_alone(number: int, gives_up: bool) -> None:
+    def step(_last: bool) -> bool:
+        raise OSError(number, "of the disk")
+
+    loop = UploadLoop("x", step, pause_seconds=0.001, gives_up=lambda: True)
+    loop.start()
+    assert not loop.join(0.2), "its writer may go on"
+    loop.finish()
+    assert loop.join(10.0 if gives_up else 0.5) == gives_up
+    loop.stop()
+    assert loop.join(10.0)

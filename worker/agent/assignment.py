@@ -35,11 +35,11 @@ from lockstep.storage.attempts.stops import StopTerms
 from lockstep.storage.series import streams
 from lockstep.system import processes
 from lockstep.system.processes import ProcessSnapshot
+from lockstep.worker.agent import outcomes
 from lockstep.worker.agent.addresses import Reservation
 from lockstep.worker.agent.context import AttemptContext
 from lockstep.worker.agent.ending import Ending
 from lockstep.worker.agent.launcher_process import LauncherProcess
-from lockstep.worker.agent.outcomes import REBOOTED, of_a_dead_launcher, unreadable, unstarted
 from lockstep.worker.agent.peers import Peers, unreachable
 from lockstep.worker.agent.starting import LauncherStart
 from lockstep.worker.devices.device_memory import MemoryReclaim
@@ -263,7 +263,7 @@ class Attempt:
         if self._uploaders is None:
             assignment = self.folder.assignment()
             if assignment is None:
-                return self._conclude(unreadable(rebooted=self._launcher.rebooted))
+                return self._conclude(outcomes.unreadable(rebooted=self._launcher.rebooted))
             self._assignment = assignment
             self._peers.node_count = assignment.node_count
             self._uploaders = self._start_uploaders(assignment)
@@ -288,8 +288,10 @@ class Attempt:
         if ended is not None:
             return ended
         if self._launcher.rebooted:
-            return REBOOTED
-        return of_a_dead_launcher(self.folder, self._launcher.status())
+            return outcomes.REBOOTED
+        broken = outcomes.of_a_broken_disk(self.folder)
+        self._node_failed = broken is not None
+        return broken or outcomes.of_a_dead_launcher(self.folder, self._launcher.status())
 
     def _conclude(self, outcome: Outcome) -> Phase:
         """An outcome that no launcher will write."""
@@ -392,5 +394,5 @@ class Attempt:
         self._fence_deadline = self.folder.fence()
         known = self._launcher.recognise() or self.folder.was_launched()
         if not known and self.leased:
-            self.phase = self._conclude(unstarted(self.folder))
+            self.phase = self._conclude(outcomes.unstarted(self.folder))
         self._ending.recognise()

@@ -88,6 +88,15 @@ def unstarted(folder: Folder) -> Outcome:
     return Outcome.of(Reason.SHUTDOWN, message)
 
 
+def of_a_broken_disk(folder: Folder) -> Outcome | None:
+    """Return the outcome of a launcher that the node's disk let write no result, else None."""
+    if not folder.is_on_a_broken_disk():
+        return None
+    message = "the disk of the node fails or is read-only, so the attempt ended without a result"
+    advice = "Check the kernel's log of the node, repair its disk, and restart its agent."
+    return Outcome.of(Reason.STORAGE, message, advice=advice)
+
+
 def of_a_dead_launcher(folder: Folder, status: int | None) -> Outcome:
     """Return the outcome of a launcher that ended without a result.
 

@@ -26,14 +26,13 @@ from lockstep.domain.training.memory import in_words
 from lockstep.domain.training.plan import BatchPlan
 from lockstep.storage.attempts.attempts import Claim, Published
 from lockstep.storage.objects.blobs import BlobStore
-from lockstep.system.files import FULL
+from lockstep.system.files import BROKEN, FULL
 from lockstep.worker.folders import Folder
 from lockstep.worker.launch import code, resuming
 
 DISK_FREE_BYTES_MIN: Final = 64 * 2**20
 """On the disk of the node's folder. Below it no attempt is started: its logs, metrics and
 checkpoints would not fit."""
-_DISK_ERRNOS: Final = FULL | {errno.EROFS, errno.EIO}
 
 
 class InitUnavailableError(Exception):
@@ -94,7 +93,7 @@ def prepare(
 
 def is_disk_failure(error: Exception) -> bool:
     """Return whether an error of :func:`prepare` is a full or failing disk."""
-    return isinstance(error, OSError) and error.errno in _DISK_ERRNOS
+    return isinstance(error, OSError) and error.errno in FULL | BROKEN
 
 
 def is_full_disk(error: Exception) -> bool:

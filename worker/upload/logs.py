@@ -24,7 +24,6 @@ from lockstep.domain.training.memory import in_words
 from lockstep.storage.db.database import Database
 from lockstep.storage.logs import logs
 from lockstep.storage.series import streams
-from lockstep.system.beneath import UnsafeFileError
 from lockstep.worker.folders import Folder
 from lockstep.worker.upload.file_uploader import Chunk, FileUploader
 from lockstep.worker.upload.files.lines import Line, next_segment_exists, whole_lines
@@ -110,8 +109,9 @@ class LogUploader(FileUploader[logs.LogOffset, LogRecord]):
                 self._delete_stored(at.segment)
                 self._kept_from = at.segment
             self._folder.write_uploaded(at.segment, at.offset)
-        except (UnsafeFileError, FileNotFoundError, NotADirectoryError) as error:
-            # User code has replaced the folder. Its launcher is limited by the last offset.
+        except OSError as error:
+            # User code has replaced the folder, or the disk fails. The launcher is limited by the
+            # last offset.
             log.warning("the offset of the log cannot be noted", error=str(error))
 
     def _delete_stored(self, segment: int) -> None:

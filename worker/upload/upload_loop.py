@@ -15,10 +15,15 @@ from collections.abc import Callable
 
 import structlog
 
+from lockstep.system.files import BROKEN
+
 log = structlog.get_logger(__name__)
 
 BACKOFF_SECONDS_MAX = 5.0
 """Longest pause after a failure: a database that is back is noticed this soon."""
+
+BROKEN_TRIES = 5
+"""Failures in a row after which the rest on a disk that fails is given up."""
 
 
 class UploadLoop:
@@ -26,11 +31,21 @@ class UploadLoop:
 
     ``step`` returns whether another one must follow at once. ``last`` is True once the writer is
     gone; the stream has ended when no other step must follow then. Exceptions are logged and the
-    step is retried: it must leave its offset unchanged.
+    step is retried: it must leave its offset unchanged. After several in a row of a disk that fails
+    the stream ends without the rest if it is last and ``gives_up`` returns that the node's disk is
+    the one: nothing on it can be waited for.
     """
 
-    def __init__(self, name: str, step: Callable[[bool], bool], *, pause_seconds: float):
+    def __init__(
+        self,
+        name: str,
+        step: Callable[[bool], bool],
+        *,
+        pause_seconds: float,
+        gives_up: Callable[[], bool] = lambda: False,
+    ):
         self._name = name
+        self._gives_up = gives_up
         self._step = step
         self._pause_seconds = pause_seconds
         self._wake = threading.Event()
@@ -74,6 +89,9 @@ class UploadLoop:
                 log.warning(
                     "upload failed", stream=self._name, failures=failures, error=repr(error)
                 )
+                if last and failures >= BROKEN_TRIES and _is_broken(error) and self._gives_up():
+                    log.warning("upload given up: the node's disk fails", stream=self._name)
+                    return
                 self._wake.wait(
                     min(BACKOFF_SECONDS_MAX, self._pause_seconds * 2.0 ** min(failures, 10))
                 )
@@ -86,3 +104,7 @@ class UploadLoop:
                 return
             self._wake.wait(self._pause_seconds)
             self._wake.clear()
+
+
+def _is_broken(error: Exception) -> bool:
+    return isinstance(error, OSError) and error.errno in BROKEN

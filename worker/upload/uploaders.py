@@ -68,6 +68,7 @@ class Uploaders:
         self._database = database
         self._stream = stream
         self._pause_seconds = pause_seconds
+        self._is_on_a_broken_disk = folder.is_on_a_broken_disk
         self._opening = threading.Lock()
         self._found: list[streams.StreamState | None] = []
         train = assignment.spec.train
@@ -130,6 +131,7 @@ class Uploaders:
             f"{kind}-{self._stream.assignment_id}",
             self._opened(uploader),
             pause_seconds=self._pause_seconds,
+            gives_up=self._is_on_a_broken_disk,
         )
 
     def _opened(self, uploader: _Uploader) -> Callable[[bool], bool]:

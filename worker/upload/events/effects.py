@@ -35,6 +35,7 @@ from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.objects.published import Note, write_note
 from lockstep.storage.objects.unpublished import UnsafeCheckpointError
 from lockstep.storage.series import series
+from lockstep.system.files import BROKEN
 from lockstep.worker.folders import Folder
 from lockstep.worker.upload.events.history import WARNING_CHARS_MAX, History
 from lockstep.worker.upload.file_uploader import is_poison
@@ -223,8 +224,13 @@ class Effects:
             self._blobs.delete_tree(location)
 
     def _remove(self, folder: str) -> None:
-        while not self._folder.files.remove(folder, seconds=1.0):
-            log.info("a checkpoint has very many entries: its removal goes on", folder=folder)
+        try:
+            while not self._folder.files.remove(folder, seconds=1.0):
+                log.info("a checkpoint has very many entries: its removal goes on", folder=folder)
+        except OSError as error:
+            if error.errno not in BROKEN:
+                raise
+            log.warning("a checkpoint stays on a disk that fails", folder=folder)
 
     def _note(self, key: str, note: Note) -> None:
         try:

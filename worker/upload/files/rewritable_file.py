@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import weakref
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -76,6 +77,7 @@ class RewritableFile:
     def close(self) -> None:
         """Close the file. A later read opens it again."""
         if self._file is not None:
+            self._at_end.detach()
             self._file.close()
             self._file = None
 
@@ -253,6 +255,8 @@ class RewritableFile:
             return True
         with contextlib.suppress(OSError):
             self._file = self._folder.files.open(self._name)
+            # Not __del__: in a cycle the file may be finalized first, with a warning.
+            self._at_end = weakref.finalize(self, self._file.close)
         return self._file is not None
 
     def _note(self) -> None:
@@ -266,6 +270,3 @@ class RewritableFile:
                     last_bytes=self._stored.last_bytes.hex(),
                 )
             )
-
-    def __del__(self) -> None:
-        self.close()
