@@ -77,7 +77,7 @@ class Turns:
 
     all: list[Turns] = []  # noqa: RUF012 -- emptied by each run
 
-    def __init__(self, _name: str, step: Any, *, pause_seconds: float) -> None:
+    def __init__(self, _name: str, step: Any, **_how: Any) -> None:
         self._step = step
         self._finishing = self._over = False
         Turns.all.append(self)
