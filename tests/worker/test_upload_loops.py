@@ -195,5 +195,6 @@ def test_a_last_upload_is_given_up_on_a_disk_that_fails_alone(number: int, gives
     assert not loop.join(0.2), "its writer may go on"
     loop.finish()
     assert loop.join(10.0 if gives_up else 0.5) == gives_up
+    assert loop.gave_up == gives_up
     loop.stop()
     assert loop.join(10.0)

@@ -339,7 +339,7 @@ class Attempt:
         if self._uploaders is not None:
             if outcome.last_step is None:
                 details["last_step"] = self._uploaders.last_step
-            if outcome.reason is Reason.SUCCEEDED and self._uploaders.final_checkpoint_lost:
+            if outcome.reason is Reason.SUCCEEDED and self._uploaders.result_lost:
                 message = "the run ended well, but its result could not be stored"
                 return Outcome.of(Reason.STORAGE, message, **details)
         return outcome.model_copy(update=details)

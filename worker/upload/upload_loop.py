@@ -46,6 +46,8 @@ class UploadLoop:
     ):
         self._name = name
         self._gives_up = gives_up
+        self.gave_up = False
+        """True if it ended without the rest."""
         self._step = step
         self._pause_seconds = pause_seconds
         self._wake = threading.Event()
@@ -91,6 +93,7 @@ class UploadLoop:
                 )
                 if last and failures >= BROKEN_TRIES and _is_broken(error) and self._gives_up():
                     log.warning("upload given up: the node's disk fails", stream=self._name)
+                    self.gave_up = True
                     return
                 self._wake.wait(
                     min(BACKOFF_SECONDS_MAX, self._pause_seconds * 2.0 ** min(failures, 10))

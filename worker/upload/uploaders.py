@@ -183,9 +183,10 @@ class Uploaders:
         return next((step for step in found if step is not None), None)
 
     @property
-    def final_checkpoint_lost(self) -> bool:
-        """True if the run's last checkpoint could not be stored."""
-        return self._reporter.effects.final_checkpoint_lost
+    def result_lost(self) -> bool:
+        """True if the run's last checkpoint, or the rest on a failing disk, could not be stored."""
+        gave_up = any(upload_loop.gave_up for upload_loop in self._loops)
+        return gave_up or self._reporter.effects.final_checkpoint_lost
 
     def start(self) -> None:
         for upload_loop in self._loops:

@@ -42,6 +42,7 @@ from lockstep.worker.folders import Folder
 from lockstep.worker.launch.sweeping import Children, ProcessTree
 from lockstep.worker.settings import AgentSettings
 from lockstep.worker.upload import uploaders
+from lockstep.worker.upload.upload_loop import UploadLoop
 from tests.harness.life.in_process import Look, Service
 
 ROUNDS_MAX: Final = 60
@@ -69,25 +70,17 @@ MAY_REPEAT: Final = ("placed", "checkpoint", "warning")
 """Placements and checkpoints are counted in another way, and a warning may be repeated."""
 
 
-class Turns:
-    """Replacement of ``worker.upload.upload_loop.UploadLoop``.
-
-    It does the same work, one step per call of ``turn``.
-    """
+class Turns(UploadLoop):
+    """An upload loop without a thread: one step per call of ``turn``."""
 
     all: list[Turns] = []  # noqa: RUF012 -- emptied by each run
 
-    def __init__(self, _name: str, step: Any, **_how: Any) -> None:
-        self._step = step
-        self._finishing = self._over = False
+    def __init__(self, *arguments: Any, **how: Any) -> None:
+        super().__init__(*arguments, **how)
+        self._over = False
         Turns.all.append(self)
 
     def start(self) -> None: ...
-
-    def hurry(self) -> None: ...
-
-    def finish(self) -> None:
-        self._finishing = True
 
     def stop(self) -> None:
         self._over = True
