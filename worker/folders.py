@@ -276,7 +276,9 @@ class Folder:
     def _read(self, name: str, kind: type[File], *, most: int = MODEL_BYTES_MAX) -> File | None:
         try:
             return self.files.model(name, kind, most=most)
-        except UnsafeFileError as error:
+        except OSError as error:
+            if not isinstance(error, UnsafeFileError) and error.errno not in BROKEN:
+                raise
             raise DamagedFileError(f"{self.file(name)} cannot be read: {error}") from None
         except ValidationError as error:
             first = error.errors()[0]

@@ -236,10 +236,9 @@ def _reported(tail: str) -> Evidence | None:
     root = torchrun.root_cause(tail)
     if root is None:
         return None
-    if root.code < 0:
-        message = (
-            f"rank {root.rank} of its torchrun terminated with signal {signal_name(-root.code)}"
-        )
+    number = signal_in(root.code, wrapped=True)
+    if number is not None:
+        message = f"rank {root.rank} of its torchrun terminated with signal {signal_name(number)}"
         return Evidence(Reason.KILLED, message)
     if root.code > 1:
         return Evidence(exit_code=root.code)

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from lockstep.domain import limits
+from lockstep.domain.life import attempt
 from lockstep.domain.life.attempt import ResultFile
 from lockstep.domain.life.outcomes import Outcome, Reason
 from lockstep.engine.launcher.files import read_object
 from lockstep.storage.objects.unpublished import UnsafeCheckpointError, manifest_in
 from lockstep.system.untrusted import Untrusted
 from lockstep.worker.folders import DamagedFileError, Folder
+
+
+def test_a_result_that_the_disk_cannot_read_is_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read at the begin of a process's memory fails as one of a broken disk does."""
+    monkeypatch.setattr(attempt, "RESULT", "mem")
+    with pytest.raises(DamagedFileError, match="Input/output error"):
+        Folder(Path(f"/proc/{os.getpid()}")).result()
 
 
 def test_a_result_has_at_most_its_bytes(tmp_path: Path) -> None:

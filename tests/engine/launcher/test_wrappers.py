@@ -99,7 +99,14 @@ def _of(rank: int, text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("code", "name"), [(-9, "SIGKILL"), (-11, "SIGSEGV"), (-6, "SIGABRT"), (-7, "SIGBUS")]
+    ("code", "name"),
+    [
+        (-9, "SIGKILL"),
+        (-11, "SIGSEGV"),
+        (-6, "SIGABRT"),
+        (-7, "SIGBUS"),
+        (137, "SIGKILL"),  # of a shell between torchrun and the program
+    ],
 )
 def test_a_signal_that_torchrun_reports_ended_the_rank(code: int, name: str) -> None:
     found = _gathered(LOG + REPORT.format(code=code, name=f" ({name})"))
