@@ -7,7 +7,6 @@ Not here: injected errors (``tests.harness.databases``).
 
 from __future__ import annotations
 
-import errno
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,29 +50,6 @@ def full_service(small_disk: Path) -> Iterator[Service]:
     yield from service(small_disk / "home", LOCKSTEP_KEEP_FOLDERS="0")
 
 
-def fill(disk: Path) -> Path:
-    """Write a file until the disk is full."""
-    filler = disk / "filler"
-    with filler.open("ab", buffering=0) as file:
-        for size in (2**20, 4096, 1):
-            while True:
-                try:
-                    file.write(bytes(size))
-                except OSError as error:
-                    assert error.errno == errno.ENOSPC  # noqa: PT017 -- the end of the loop
-                    break
-    return filler
-
-
-def keep_full(disk: Path, seconds: float) -> None:
-    """Keep the disk full: space that a program frees is filled again."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        fill(disk)
-        time.sleep(0.2)
-    (disk / "filler").unlink()
-
-
 def train(steps: int = 60_000) -> dict[str, object]:
     return {
         "name": "small-steps",
@@ -109,7 +85,7 @@ def test_a_temporarily_full_disk_ends_no_program_and_no_job(
     running.at_step(trained, 300)
     running.at_step(lines, 20)
 
-    fill(small_disk)
+    disks.fill(small_disk)
     ready = until(
         lambda: (answer := running.http.get("/readyz")).status_code == 503 and answer,
         30,
@@ -118,7 +94,8 @@ def test_a_temporarily_full_disk_ends_no_program_and_no_job(
     assert ready.json()["checks"]["database"].startswith("full: the disk of the jobs database has")
     refused = running.http.post("/v1/jobs", json=train())
     assert refused.status_code == 507, refused.text
-    keep_full(small_disk, FULL_SECONDS)
+    with disks.kept_full(small_disk):
+        time.sleep(FULL_SECONDS)
 
     freed = time.monotonic()
     until(lambda: running.http.get("/readyz").status_code == 200, 60, "ready again")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -49,8 +52,36 @@ def _mounted(folder: Path, *commands: list[str]) -> Iterator[None]:
 
 
 def fill(disk: Path) -> Path:
-    """Write a file until a disk of less than 128 MiB has no space, and return it."""
+    """Write a file until the disk has no space, and return it."""
     filler = disk / "filler"
-    with pytest.raises(OSError, match="No space left"):
-        filler.write_bytes(bytes(2**27))
+    with filler.open("ab", buffering=0) as file:
+        for size in (2**20, 4096, 1):
+            with pytest.raises(OSError, match="No space left"):
+                _write_on(file, bytes(size))
     return filler
+
+
+def _write_on(file: FileIO, piece: bytes) -> NoReturn:
+    while True:
+        file.write(piece)
+
+
+@contextmanager
+def kept_full(disk: Path) -> Iterator[None]:
+    """Fill a disk, and fill again at once what programs free on it. At the end it has space."""
+    over, filler = threading.Event(), fill(disk)
+
+    def keep() -> None:
+        with filler.open("ab", buffering=0) as file:
+            while not over.wait(0.001):
+                with suppress(OSError):
+                    file.write(bytes(4096))
+
+    keeper = threading.Thread(target=keep)
+    keeper.start()
+    try:
+        yield
+    finally:
+        over.set()
+        keeper.join()
+        filler.unlink()

@@ -6,8 +6,6 @@ Not here: a disk that stays full (``test_agent_faults``), and a full disk under 
 
 from __future__ import annotations
 
-import contextlib
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,26 +65,6 @@ def test_an_attempt_that_waits_for_space_can_be_cancelled(small_node: Node) -> N
     node.released(job_id)
 
 
-@contextlib.contextmanager
-def kept_full(disk: Path) -> Iterator[None]:
-    """Fill a disk, and fill again at once what programs free on it."""
-    over = threading.Event()
-
-    def keep() -> None:
-        with disks.fill(disk).open("ab", buffering=0) as filler:
-            while not over.wait(0.0005):
-                with contextlib.suppress(OSError):
-                    filler.write(bytes(4096))
-
-    keeper = threading.Thread(target=keep)
-    keeper.start()
-    try:
-        yield
-    finally:
-        over.set()
-        keeper.join()
-
-
 TRAPS = "trap 'echo saved; exit 0' TERM; echo began; while :; do sleep 0.1; done"
 WAITS = "echo began; while [ ! -e {enough} ]; do sleep 0.1; done; echo done"
 
@@ -101,7 +79,7 @@ def test_jobs_end_on_a_full_disk_as_on_another(own_node: Node, tmp_path: Path) -
         finished = node.submit_command(["bash", "-c", WAITS.format(enough=enough)], tmp_path)
         for job_id in (stopped, finished):
             until(lambda job_id=job_id: node.logs(job_id), 60, "the first line")
-        with kept_full(node.dir):
+        with disks.kept_full(node.dir):
             enough.touch()
             node.cancel(stopped)
             node.wait(stopped, "cancelled")
